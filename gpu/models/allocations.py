@@ -93,3 +93,25 @@ class Allocation(models.Model):
     @override
     def __str__(self) -> str:
         return f"allocation {self.pk} of {self.tenant}"
+
+
+class NamespaceQuota(models.Model):
+    """The quota last written to a tenant's namespace, and whether the cluster keeps to it.
+
+    `hard` is what was written; `problem` is empty when a Pod above each limit was refused.
+    """
+
+    tenant = models.OneToOneField(Tenant, models.CASCADE, related_name="namespace_quota")
+    hard = models.JSONField(default=dict)
+    written_at = models.DateTimeField(null=True)
+    tested_at = models.DateTimeField(null=True)
+    problem = models.TextField(blank=True)
+    lease_until = models.DateTimeField(null=True)
+    lease_holder = models.CharField(max_length=36, blank=True)
+
+    class Meta:
+        ordering = ["tenant"]
+
+    @override
+    def __str__(self) -> str:
+        return f"quota of {self.tenant}"
