@@ -5,10 +5,10 @@ output of other commands may stand around what it looks for. A text in which the
 not appear is an error, never an empty answer.
 """
 
-import csv
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import NoReturn
 
 from gpu.planning.errors import PlanningError
 from gpu.planning.placements import Placement
@@ -120,19 +120,23 @@ def read_gpus(text: str) -> tuple[GpuRow, ...]:
     """Read ``--query-gpu=index,uuid,name,… --format=csv``, its columns in any order."""
     rows: dict[int, GpuRow] = {}
     columns: list[str] = []
+    is_inside = False
     for number, line in _lines(text):
-        cells = [cell.strip() for cell in next(csv.reader([line]), [])]
+        cells = [cell.strip() for cell in line.split(",")]
         if "index" in cells and "uuid" in cells:
             columns = [cell.partition(" [")[0] for cell in cells]
-        elif columns and cells and cells[0].isdecimal():
+            is_inside = True
+        elif is_inside and cells[0].isdecimal():
             if len(cells) != len(columns):
                 reason = f"a GPU's row has {len(cells)} cells under {len(columns)} headings"
-                raise _unreadable(reason, number)
+                _refuse(reason, number)
             row = _gpu_row(dict(zip(columns, cells, strict=True)))
             rows[row.index] = row
+        else:
+            is_inside = False
     if not columns and _NO_GPU not in text:
         reason = "there is no table of GPUs: `nvidia-smi --query-gpu=… --format=csv` prints one"
-        raise _unreadable(reason)
+        _refuse(reason)
     return tuple(rows.values())
 
 
@@ -144,11 +148,11 @@ def read_listing(text: str) -> tuple[ListedGpu, ...]:
             gpus.append(ListedGpu(int(match[1]), match[2], match[3]))
         elif match := _DEVICE.search(line):
             if not gpus:
-                raise _unreadable("there is a MIG device before any GPU", number)
+                _refuse("there is a MIG device before any GPU", number)
             device = MigDeviceRow(int(match[2]), match[1], match[3])
             gpus[-1] = replace(gpus[-1], devices=(*gpus[-1].devices, device))
     if not gpus and _NO_GPU not in text:
-        raise _unreadable("there is no GPU: `nvidia-smi -L` lists them")
+        _refuse("there is no GPU: `nvidia-smi -L` lists them")
     return tuple(gpus)
 
 
@@ -159,7 +163,7 @@ def read_gpu_instances(text: str) -> tuple[GpuInstanceRow, ...]:
     for number, line in _section(text, "GPU instances:"):
         match = _INSTANCE.search(line)
         if match is None:
-            raise _unreadable("a GPU instance's row is cut off", number)
+            _refuse("a GPU instance's row is cut off", number)
         gpu, profile, profile_id, gi_id, start, size = match.groups()
         place = _placement(int(start), int(size), number)
         name = _profile_name(profile, number)
@@ -174,7 +178,7 @@ def read_compute_instances(text: str) -> tuple[ComputeInstanceRow, ...]:
     for number, line in _section(text, "Compute instances:"):
         match = _COMPUTE.search(line)
         if match is None:
-            raise _unreadable("a compute instance's row is cut off", number)
+            _refuse("a compute instance's row is cut off", number)
         gpu, gi_id, profile, profile_id, ci_id = match.groups()
         row = ComputeInstanceRow(int(gpu), int(gi_id), profile, int(profile_id), int(ci_id))
         rows.append(row)
@@ -191,7 +195,7 @@ def read_profiles(text: str) -> dict[int, tuple[MigProfile, ...]]:
     if not profiles:
         if _NOT_CAPABLE in text:
             return {}
-        raise _unreadable("there are no profiles: `nvidia-smi mig -lgip` lists them")
+        _refuse("there are no profiles: `nvidia-smi mig -lgip` lists them")
     result: dict[int, list[MigProfile]] = {}
     for (gpu, profile_id), profile in profiles.items():
         places = placements.get((gpu, profile_id), ())
@@ -200,7 +204,7 @@ def read_profiles(text: str) -> dict[int, tuple[MigProfile, ...]]:
                 f"there are no placements for profile {profile.name} (ID {profile_id}) of GPU"
                 f" {gpu}: `nvidia-smi mig -lgipp` lists them"
             )
-            raise _unreadable(reason)
+            _refuse(reason)
         known = replace(profile, placements=places, memory_slices=places[0].size)
         result.setdefault(gpu, []).append(known)
     return {gpu: tuple(items) for gpu, items in sorted(result.items())}
@@ -213,13 +217,13 @@ def _bare_profiles(text: str) -> dict[tuple[int, int], MigProfile]:
         match = _PROFILE.search(line)
         if match is None:
             if _PROFILE_LIKE.search(line):
-                raise _unreadable("a profile's row is cut off", number)
+                _refuse("a profile's row is cut off", number)
             continue
         gpu, name, profile_id, most, memory, sms, decoders, encoders = match.groups()
         below = lines[position + 1][1] if position + 1 < len(lines) else ""
         engines = _ENGINES.search(below)
         if engines is None:
-            raise _unreadable("the second row of a profile is missing", number + 1)
+            _refuse("the second row of a profile is missing", number + 1)
         copies, jpeg, ofa = map(int, engines.groups())
         profiles[int(gpu), int(profile_id)] = MigProfile(
             name=_profile_name(name, number),
@@ -240,7 +244,7 @@ def _placements(text: str) -> dict[tuple[int, int], tuple[Placement, ...]]:
         match = _PLACEMENTS.search(line)
         if match is None:
             if _PLACEMENTS_LIKE.search(line):
-                raise _unreadable("a line of placements is cut off", number)
+                _refuse("a line of placements is cut off", number)
             continue
         gpu, profile_id, starts, size = match.groups()
         found[int(gpu), int(profile_id)] = tuple(
@@ -249,8 +253,8 @@ def _placements(text: str) -> dict[tuple[int, int], tuple[Placement, ...]]:
     return found
 
 
-def _unreadable(reason: str, line: int = 0) -> UnreadableOutputError:
-    return UnreadableOutputError(reason, line)
+def _refuse(reason: str, line: int = 0) -> NoReturn:
+    raise UnreadableOutputError(reason, line)
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
@@ -275,7 +279,7 @@ def _require(text: str, heading: str, none_found: str, command: str) -> None:
         return
     shown = next((line.strip() for _, line in _lines(text) if line.strip()), "")
     reason = f"the output of `nvidia-smi {command}` is missing; the text begins {shown[:80]!r}"
-    raise _unreadable(reason)
+    _refuse(reason)
 
 
 def _gpu_row(cells: dict[str, str]) -> GpuRow:
@@ -301,11 +305,11 @@ def _whole_mib(cell: str) -> int | None:
 
 
 def _mib(gibibytes: str, number: int) -> int:
-    """Return MiB for GiB printed with two decimals: in the driver's own steps if those explain it."""
+    """Return MiB for GiB printed with two decimals: the driver's own step where one fits."""
     try:
         value = float(gibibytes)
     except ValueError:
-        raise _unreadable(f"{gibibytes} is no amount of memory", number) from None
+        _refuse(f"{gibibytes} is no amount of memory", number)
     stepped = round(value * 1024 / _MIB_STEP) * _MIB_STEP
     return stepped if abs(stepped / 1024 - value) < _CENT else int(value * 1024)
 
@@ -314,10 +318,10 @@ def _profile_name(text: str, number: int) -> str:
     try:
         return str(ProfileName.parse(text))
     except InvalidProfileError:
-        raise _unreadable(f"{text} is no name of a profile", number) from None
+        _refuse(f"{text} is no name of a profile", number)
 
 
 def _placement(start: int, size: int, number: int) -> Placement:
     if size < 1:
-        raise _unreadable("a placement has no slices", number)
+        _refuse("a placement has no slices", number)
     return Placement(start, size)
