@@ -18,6 +18,7 @@ PROBE_COMMANDS = (
     "mig -lgipp",
     "mig -lgi",
     "mig -lci",
+    "-q -x",
 )
 SECTION = "## nvidia-smi "
 RETURN_CODE = "rc="

@@ -180,3 +180,14 @@ def _allocate(
         starts_at=starts_at,
         ends_at=starts_at + timedelta(days=slice_request.days) if starts_at else None,
     )
+
+
+def declare_keys(model: GpuModel, resource_names: set[str]) -> set[str]:
+    """Make pools for resources that are about to appear; return those that are new to the cluster.
+
+    From then on every namespace's quota names them, with 0 where nothing is granted.
+    """
+    known = set(ResourcePool.objects.values_list("resource_name", flat=True))
+    for name in sorted(resource_names):
+        ResourcePool.objects.get_or_create(model=model, resource_name=name)
+    return resource_names - known

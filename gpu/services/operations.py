@@ -54,6 +54,7 @@ class Progress:
     commands: list[str] = field(default_factory=list)
     evidence: dict[str, Any] = field(default_factory=dict)
     message: str = ""
+    params: dict[str, Any] = field(default_factory=dict)
 
 
 class LeaseLostError(Exception):
@@ -186,22 +187,39 @@ def move(operation: Operation, state: State, progress: Progress) -> Operation:
 @transaction.atomic(durable=True)
 def fail(operation: Operation, state: State, code: str, progress: Progress) -> Operation:
     """Close the present step as failed and enter the state that deals with it."""
+    return _record_failure(operation, state, code, progress)
+
+
+def _record_failure(operation: Operation, state: State, code: str, progress: Progress) -> Operation:
     row = _held(operation)
     _close_step(row, OperationStep.Outcome.FAILED, progress)
     if not row.failure_code:
         row.failure_code = code
         row.failure = progress.message
-        row.save(update_fields=["failure_code", "failure"])
+        row.failure_params = progress.params
+        row.save(update_fields=["failure_code", "failure", "failure_params"])
     audit.record(
         "operation.failed",
         f"node/{row.node.name}",
         actor=None,
-        reason=progress.message,
+        reason=progress.message % progress.params,
         operation=row.pk,
         state=row.state,
         code=code,
     )
     return _enter(row, state)
+
+
+def close(operation: Operation, state: State, progress: Progress) -> Operation:
+    """Close the last step and the operation with it, in the caller's transaction."""
+    row = _held(operation)
+    _close_step(row, OperationStep.Outcome.DONE, progress)
+    return _enter(row, state)
+
+
+def close_failed(operation: Operation, code: str, progress: Progress) -> Operation:
+    """Close the operation as one that needs a person, in the caller's transaction."""
+    return _record_failure(operation, Operation.State.NEEDS_OPERATOR, code, progress)
 
 
 @transaction.atomic(durable=True)
@@ -256,7 +274,9 @@ def _running_step(row: Operation) -> OperationStep:
 def _add(step: OperationStep, progress: Progress) -> None:
     step.commands = [*step.commands, *progress.commands]
     step.evidence = {**step.evidence, **progress.evidence}
-    step.message = progress.message or step.message
+    if progress.message:
+        step.message = progress.message
+        step.params = progress.params
 
 
 def _close_step(row: Operation, outcome: str, progress: Progress) -> None:

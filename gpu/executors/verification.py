@@ -1,0 +1,109 @@
+"""Judging what verification Pods saw: from their logs to a verdict with evidence."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.utils.translation import gettext_noop as _
+
+from gpu.executors.probing import UnreadableProbeError, read_details
+from gpu.planning.nvidia_smi import UnreadableOutputError, read_listing
+from gpu.planning.tables import GpuTable
+
+# Drivers differ by some tens of MiB in what they keep for themselves.
+_MEMORY_TOLERANCE = 0.05
+
+type Problem = tuple[str, dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class SeenDevice:
+    """A device as a process inside a Pod sees it; an empty profile means a whole GPU."""
+
+    uuid: str
+    profile: str = ""
+    memory_mib: int | None = None
+
+
+def devices_seen(log: str) -> tuple[SeenDevice, ...]:
+    """Return the devices that a verification Pod's log shows; none when it saw no GPU."""
+    try:
+        gpus = read_listing(log)
+    except UnreadableOutputError:
+        return ()
+    try:
+        details = read_details(log)
+    except UnreadableProbeError:
+        details = ()
+    seen: list[SeenDevice] = []
+    for gpu in gpus:
+        if not gpu.devices:
+            seen.append(SeenDevice(gpu.uuid))
+        memory = {d.index: d.memory_mib for d in details if d.gpu_uuid == gpu.uuid}
+        seen += [
+            SeenDevice(device.uuid, device.profile, memory.get(device.index))
+            for device in gpu.devices
+        ]
+    return tuple(seen)
+
+
+def row(pod: str, resource: str, log: str) -> dict[str, Any]:
+    """Return one line of evidence: which Pod asked for what and saw what."""
+    seen = devices_seen(log)
+    return {
+        "pod": pod,
+        "resource": resource,
+        "devices": [
+            {"uuid": d.uuid, "profile": d.profile, "memory_mib": d.memory_mib} for d in seen
+        ],
+    }
+
+
+def problem(
+    rows: Iterable[Mapping[str, Any]],
+    new: Iterable[Mapping[str, Any]],
+    table: GpuTable | None,
+) -> Problem | None:
+    """Return what is wrong with the evidence, or None when it proves the change.
+
+    Each Pod must see exactly one device, no device twice, and each new instance must be seen with
+    the planned profile and its memory.
+    """
+    seen: dict[str, Mapping[str, Any]] = {}
+    for line in rows:
+        devices = line["devices"]
+        if len(devices) != 1:
+            message = _("Verification Pod %(pod)s sees %(count)s devices instead of one.")
+            return message, {"pod": line["pod"], "count": len(devices)}
+        device = devices[0]
+        # A Pod on a whole GPU names the GPU; shares of one GPU all do, and are told by count.
+        if device["profile"] and device["uuid"] in seen:
+            message = _("Device %(uuid)s is seen by two Pods.")
+            return message, {"uuid": device["uuid"]}
+        seen[device["uuid"]] = device
+    for instance in new:
+        wrong = _wrong(instance, seen.get(instance["uuid"]), table)
+        if wrong:
+            return wrong
+    return None
+
+
+def _wrong(
+    instance: Mapping[str, Any], device: Mapping[str, Any] | None, table: GpuTable | None
+) -> Problem | None:
+    if device is None:
+        message = _("New device %(uuid)s (%(profile)s) was not seen by any Pod.")
+        return message, {"uuid": instance["uuid"], "profile": instance["profile"]}
+    if device["profile"] != instance["profile"]:
+        message = _("Device %(uuid)s is a %(seen)s instead of the planned %(profile)s.")
+        return message, {
+            "uuid": instance["uuid"],
+            "seen": device["profile"] or "whole GPU",
+            "profile": instance["profile"],
+        }
+    planned = table.profile(instance["profile"]).memory_mib if table else None
+    memory = device["memory_mib"]
+    if planned and memory and abs(memory - planned) > planned * _MEMORY_TOLERANCE:
+        message = _("Device %(uuid)s has %(seen)s MiB instead of %(planned)s MiB.")
+        return message, {"uuid": instance["uuid"], "seen": memory, "planned": planned}
+    return None
