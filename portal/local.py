@@ -34,6 +34,9 @@ _NOWHERE = {
     "REDIS_URL": "redis://127.0.0.1:1/0",
 }
 
+given_urls: dict[str, str] = {}
+"""The addresses that were in the environment before we filled its gaps; empty ones were not."""
+
 
 def is_local(environment: MutableMapping[str, str] = os.environ) -> bool:
     """Say whether the gaps of the environment are ours to fill."""
@@ -74,22 +77,27 @@ def surroundings(arguments: Sequence[str]) -> Iterator[None]:
     Raises:
         EmbeddedError: a service does not start.
     """
+    command = arguments[0] if arguments else "help"
+    if command == "demo":
+        os.environ.setdefault("DEPLOYMENT", "local")
     if not is_local():
+        if command == "demo":
+            message = "make demo is for one's own machine: leave DEPLOYMENT out of the environment."
+            raise env.EnvError(message)
         yield
         return
-    command = arguments[0] if arguments else "help"
+    given_urls.update({name: env.secret(name, "") for name in _NOWHERE})
     if command in _NO_SERVICES or {"-h", "--help"} & set(arguments):
         fill_environment()
         yield
         return
-    urls = {
-        name: env.secret(name, "") for name in _NOWHERE
-    }  # given ones are used, the others started
     with services(
-        state_dir(), database_url=urls["DATABASE_URL"], redis_url=urls["REDIS_URL"]
+        state_dir(),
+        database_url=given_urls["DATABASE_URL"],
+        redis_url=given_urls["REDIS_URL"],
     ) as running:
         for name, url in running.environment.items():
-            if not urls[name]:
+            if not given_urls[name]:
                 os.environ[name] = url
         fill_environment()
         yield
@@ -98,7 +106,7 @@ def surroundings(arguments: Sequence[str]) -> Iterator[None]:
 def _secret_key(directory: Path) -> str:
     """Return the key of this state directory, made at random the first time."""
     path = directory / "secret-key"
-    with contextlib.suppress(FileNotFoundError):
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         return path.read_text().strip()
     try:
         directory.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,44 @@
+"""`manage.py demo`: the whole portal with a simulated lab, in one terminal."""
+
+from argparse import ArgumentParser
+from typing import override
+
+from django.core.management.base import BaseCommand, CommandError
+
+from portal import env, local
+from portal.demo.supervisor import DemoError, Options, run
+
+
+class Command(BaseCommand):
+    """Start everything, play one request through, then serve until Ctrl-C."""
+
+    help = "Runs the whole portal with a simulated lab on this machine."
+
+    @override
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--no-tour", action="store_true", help="serve at once")
+        parser.add_argument("--stop-after-tour", action="store_true", help="do not go on serving")
+
+    @override
+    def handle(self, *_arguments: object, **options: object) -> None:
+        try:
+            code = run(
+                Options(
+                    state_dir=local.state_dir(),
+                    port=env.number("PORT", default=8000, minimum=1, maximum=65535),
+                    database_url=local.given_urls.get("DATABASE_URL", ""),
+                    redis_url=local.given_urls.get("REDIS_URL", ""),
+                    with_tour=not options["no_tour"],
+                    stops_after_tour=bool(options["stop_after_tour"]),
+                ),
+                say=self._say,
+            )
+        except DemoError as error:
+            raise CommandError(str(error), returncode=2) from error
+        if code:
+            message = "The tour did not come to its end."
+            raise CommandError(message, returncode=1)
+
+    def _say(self, text: str) -> None:
+        self.stdout.write(text)
+        self.stdout.flush()
