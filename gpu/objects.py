@@ -129,7 +129,9 @@ class PodObject:
     def from_manifest(cls, manifest: Manifest) -> "PodObject":
         """Read a Pod."""
         meta, spec, status = manifest["metadata"], manifest["spec"], manifest.get("status", {})
-        owner = next((o for o in meta.get("ownerReferences") or () if o.get("controller")), {})
+        owner: Manifest = next(
+            (o for o in meta.get("ownerReferences") or () if o.get("controller")), {}
+        )
         conditions = status.get("conditions") or ()
         containers = status.get("containerStatuses") or ()
         return cls(
@@ -177,7 +179,7 @@ def _message(status: Manifest) -> str:
     for container in status.get("containerStatuses") or ():
         for state in container.get("state", {}).values():
             if state.get("message") or state.get("reason"):
-                return state.get("message") or state["reason"]
+                return str(state.get("message") or state["reason"])
     for condition in status.get("conditions") or ():
         if condition.get("status") == "False" and condition.get("message"):
             return str(condition["message"])

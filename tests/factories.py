@@ -53,7 +53,7 @@ def make_model(product: str = A100) -> GpuModel:
         product=product,
         defaults={
             "name": table.marketing,
-            "memory_mib": table.memory_mib,
+            "memory_mib": table.memory_mib or 0,
             "table": table_to_json(table),
             "table_source": GpuModel.TableSource.CATALOGUE,
         },

@@ -154,15 +154,15 @@ def _free_devices(context: Context) -> dict[str, int]:
 def _ensure_pods(context: Context, plan: dict[str, int]) -> dict[str, PodObject]:
     wanted: dict[str, str | None] = {context.object_name("verify", "none"): None}
     for resource, count in plan.items():
-        for number in range(count):
-            wanted[context.object_name("verify", resource.split("/")[1], number)] = resource
+        short = resource.split("/")[1]
+        wanted |= {context.object_name("verify", short, n): resource for n in range(count)}
     found: dict[str, PodObject] = {}
     node = hostname(context.node())
-    for name, resource in wanted.items():
+    for name, asked in wanted.items():
         try:
             manifest = context.cluster.read(POD, name, settings.SYSTEM_NAMESPACE)
         except NotFoundError:
-            manifest = _start_pod(context, name, node, resource)
+            manifest = _start_pod(context, name, node, asked)
         found[name] = PodObject.from_manifest(manifest)
     return found
 

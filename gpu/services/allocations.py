@@ -52,6 +52,18 @@ def grant_now(slice_request: SliceRequest, grant: Grant, *, now: datetime) -> Al
     return _allocate(slice_request, pool, grant, starts_at=now)
 
 
+def adopt(slice_request: SliceRequest, grant: Grant, *, now: datetime) -> Allocation:
+    """Give a right to what a Pod of the tenant holds already without one."""
+    _charge(slice_request, grant)
+    pool = pool_for(grant.model, grant.resource_name)
+    if pool.foreign < slice_request.count:
+        raise NoRoomError(_("Nothing is held there without a right."))
+    pool.foreign -= slice_request.count
+    pool.granted += slice_request.count
+    pool.save(update_fields=["foreign", "granted"])
+    return _allocate(slice_request, pool, grant, starts_at=now)
+
+
 def reserve(slice_request: SliceRequest, grant: Grant) -> Allocation:
     """Keep devices that an operation is about to make for this request alone."""
     _charge(slice_request, grant)

@@ -15,8 +15,6 @@ from gpu.services.errors import ServiceError, WrongStateError
 from portal.audit import services as audit
 from tenants.models import User
 
-type State = Operation.State
-
 DEADLINES = {
     Operation.State.APPROVED: timedelta(minutes=5),
     Operation.State.CORDONING: timedelta(minutes=2),
@@ -177,7 +175,7 @@ def report(operation: Operation, progress: Progress) -> None:
 
 
 @transaction.atomic(durable=True)
-def move(operation: Operation, state: State, progress: Progress) -> Operation:
+def move(operation: Operation, state: str, progress: Progress) -> Operation:
     """Close the present step and enter the next state; the lease is renewed."""
     row = _held(operation)
     _close_step(row, OperationStep.Outcome.DONE, progress)
@@ -185,12 +183,12 @@ def move(operation: Operation, state: State, progress: Progress) -> Operation:
 
 
 @transaction.atomic(durable=True)
-def fail(operation: Operation, state: State, code: str, progress: Progress) -> Operation:
+def fail(operation: Operation, state: str, code: str, progress: Progress) -> Operation:
     """Close the present step as failed and enter the state that deals with it."""
     return _record_failure(operation, state, code, progress)
 
 
-def _record_failure(operation: Operation, state: State, code: str, progress: Progress) -> Operation:
+def _record_failure(operation: Operation, state: str, code: str, progress: Progress) -> Operation:
     row = _held(operation)
     _close_step(row, OperationStep.Outcome.FAILED, progress)
     if not row.failure_code:
@@ -210,7 +208,7 @@ def _record_failure(operation: Operation, state: State, code: str, progress: Pro
     return _enter(row, state)
 
 
-def close(operation: Operation, state: State, progress: Progress) -> Operation:
+def close(operation: Operation, state: str, progress: Progress) -> Operation:
     """Close the last step and the operation with it, in the caller's transaction."""
     row = _held(operation)
     _close_step(row, OperationStep.Outcome.DONE, progress)
@@ -287,13 +285,13 @@ def _close_step(row: Operation, outcome: str, progress: Progress) -> None:
     step.save()
 
 
-def _enter(row: Operation, state: State) -> Operation:
+def _enter(row: Operation, state: str) -> Operation:
     now = timezone.now()
     row.state = state
     row.state_since = now
     is_final = state in Operation.FINAL_STATES
     row.finished_at = now if is_final else None
-    row.deadline_at = None if is_final else now + DEADLINES[state]
+    row.deadline_at = None if is_final else now + DEADLINES[Operation.State(state)]
     row.lease_until = now + _lease()
     row.save(update_fields=["state", "state_since", "finished_at", "deadline_at", "lease_until"])
     if is_final:

@@ -1,0 +1,193 @@
+"""Fills an empty portal with people, tenants and offerings for the demo; safe to run again."""
+
+import time
+from collections.abc import Callable
+from datetime import timedelta
+
+from django.db import transaction
+from django.utils import timezone
+
+from gpu.models import Gpu, GpuPod, Offering, SliceRequest
+from gpu.objects import NodeObject, PodObject
+from gpu.planning.resources import WHOLE_GPU
+from gpu.ports import NODE, POD, Cluster
+from gpu.reconcilers.inventory import read_unread_nodes
+from gpu.services import allocations, grants, inventory, pools
+from gpu.services.errors import ServiceError
+from tenants.models import Membership, Tenant, User
+from tenants.services import add_member, create_tenant
+
+PASSWORD = "slicedesk-demo"  # noqa: S105  # printed by the demo, and for the demo only
+
+_GIB = 1024
+_LEAD = Membership.Role.LEAD
+_RESEARCHER = Membership.Role.RESEARCHER
+
+TENANTS = (
+    ("vision", "Computer Vision", 1200 * _GIB, 120_000),
+    ("nlp", "Language Models", 1200 * _GIB, 120_000),
+    ("bio", "Protein Folding", 600 * _GIB, 70_000),
+    ("audio", "Speech and Audio", 400 * _GIB, 49_000),
+)
+PEOPLE = (
+    ("ada", "Ada", "Lindqvist", User.Role.RESEARCHER, "vision", _RESEARCHER),
+    ("lei", "Lei", "Ming", User.Role.RESEARCHER, "vision", _LEAD),
+    ("noor", "Noor", "Haddad", User.Role.RESEARCHER, "nlp", _RESEARCHER),
+    ("omar", "Omar", "Castellanos", User.Role.RESEARCHER, "nlp", _LEAD),
+    ("ines", "Inês", "Carvalho", User.Role.RESEARCHER, "bio", _LEAD),
+    ("tomo", "Tomoko", "Arai", User.Role.RESEARCHER, "audio", _LEAD),
+    ("grace", "Grace", "Okafor", User.Role.ADMIN, None, None),
+    ("marta", "Marta", "Kowalska", User.Role.MANAGER, None, None),
+)
+OFFERINGS = (
+    ("Isolated slice", "独占切片", "isolated", True, 14),
+    ("Shared GPU", "共享 GPU", "shared", False, 7),
+    ("Whole GPU", "整卡", "whole", True, 7),
+)
+_PURPOSES = (
+    "Fine-tuning a segmentation model",
+    "Evaluation of checkpoints",
+    "Notebook for data exploration",
+    "Hyper-parameter search",
+    "Inference service for the reading group",
+)
+
+
+def seed(cluster: Cluster, *, say: Callable[[str], None], patience_s: float = 120.0) -> None:
+    """Read the cluster, then make people, tenants, offerings, and rights for Pods that run."""
+    tenants = _make_tenants()
+    _make_people(tenants)
+    offerings = _make_offerings()
+    say("Reading the GPUs of every node …")
+    _read_cluster(cluster, patience_s)
+    adopted = sum(_adopt(pod, offerings) for pod in _unmanaged())
+    say(f"{Gpu.objects.count()} GPUs read, {adopted} running Pods taken over.")
+
+
+def _make_tenants() -> dict[str, Tenant]:
+    for slug, name, memory, compute in TENANTS:
+        if not Tenant.objects.filter(slug=slug).exists():
+            create_tenant(
+                slug=slug, name=name, memory_limit_mib=memory, compute_limit=compute, actor=None
+            )
+    return {tenant.slug: tenant for tenant in Tenant.objects.all()}
+
+
+def _make_people(tenants: dict[str, Tenant]) -> None:
+    for username, first, last, role, slug, tenant_role in PEOPLE:
+        user, is_new = User.objects.get_or_create(
+            username=username,
+            defaults={
+                "first_name": first,
+                "last_name": last,
+                "role": role,
+                "email": f"{username}@example.org",
+            },
+        )
+        if is_new:
+            user.set_password(PASSWORD)
+            user.save(update_fields=["password"])
+            if slug and tenant_role:
+                add_member(tenants[slug], user, role=tenant_role, actor=None)
+
+
+def _make_offerings() -> dict[str, Offering]:
+    for name, name_zh, isolation, needs_approval, days in OFFERINGS:
+        Offering.objects.get_or_create(
+            isolation=isolation,
+            is_active=True,
+            defaults={
+                "name": name,
+                "name_zh": name_zh,
+                "needs_approval": needs_approval,
+                "max_days": days,
+            },
+        )
+    return {offering.isolation: offering for offering in Offering.objects.filter(is_active=True)}
+
+
+def _read_cluster(cluster: Cluster, patience_s: float) -> None:
+    deadline = time.monotonic() + patience_s
+    while True:
+        _take_over(cluster)
+        unread = read_unread_nodes(cluster=cluster)
+        if not unread or time.monotonic() > deadline:
+            break
+        time.sleep(0.3)
+    _take_over(cluster)
+    with transaction.atomic():
+        pools.refresh_pools()
+
+
+def _take_over(cluster: Cluster) -> None:
+    nodes = [NodeObject.from_manifest(item) for item in cluster.list(NODE).items]
+    inventory.record_nodes(nodes, now=timezone.now(), is_complete=True)
+    pods = [PodObject.from_manifest(item) for item in cluster.list(POD).items]
+    inventory.record_pods(pods, is_complete=True)
+
+
+def _unmanaged() -> list[GpuPod]:
+    return list(
+        GpuPod.objects.filter(
+            tenant__isnull=False, node__isnull=False, phase="Running", allocation_label=""
+        )
+        .select_related("tenant", "node")
+        .order_by("pk")
+    )
+
+
+@transaction.atomic
+def _adopt(pod: GpuPod, offerings: dict[str, Offering]) -> bool:
+    """Make the request and the right that such a Pod would have had."""
+    if pod.tenant is None or pod.node is None:
+        return False
+    resource, count = next(iter(pod.resources.items()))
+    gpus = Gpu.objects.filter(node=pod.node, is_present=True).select_related("model")
+    gpu = gpus.filter(instances__resource_name=resource).first() or gpus.first()
+    if gpu is None:
+        return False
+    replicas = gpu.replicas
+    isolation = "isolated"
+    if resource == WHOLE_GPU:
+        isolation = "shared" if replicas > 1 else "whole"
+    offering = offerings[isolation]
+    grant = grants.grant_for(
+        gpu.model,
+        resource,
+        share=grants.share_of_node(pod.node),
+        offering=offering,
+        replicas=replicas,
+    )
+    started = pod.started_at or timezone.now()
+    try:
+        with transaction.atomic():
+            slice_request = _request_for(pod, offering, count, grant.memory_mib)
+            allocations.adopt(slice_request, grant, now=started)
+    except ServiceError:
+        return False
+    return True
+
+
+def _request_for(pod: GpuPod, offering: Offering, count: int, memory_mib: int) -> SliceRequest:
+    members = list(
+        User.objects.filter(memberships__tenant=pod.tenant).order_by("memberships__role", "pk")
+    )
+    number = sum(map(ord, pod.name))
+    days = 1 + number % offering.max_days
+    started = pod.started_at or timezone.now()
+    slice_request = SliceRequest.objects.create(
+        tenant_id=pod.tenant_id,
+        requester=members[number % len(members)],
+        offering=offering,
+        memory_mib=memory_mib,
+        count=count,
+        days=days,
+        purpose=_PURPOSES[number % len(_PURPOSES)],
+        state=SliceRequest.State.READY,
+        decided_at=started - timedelta(minutes=20),
+        ready_at=started,
+    )
+    SliceRequest.objects.filter(pk=slice_request.pk).update(
+        submitted_at=started - timedelta(minutes=40), state_changed_at=started
+    )
+    return slice_request
