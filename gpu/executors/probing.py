@@ -22,6 +22,15 @@ from gpu.planning.observed import ObservedGpu, ObservedInstance, ObservedNode
 from gpu.planning.profiles import MigProfile
 
 
+# nvidia-smi answers these with a status of their own; they are findings, not failures.
+_NONE = (
+    "No MIG-enabled devices found",
+    "No MIG-supported devices found",
+    "No GPU instances found",
+    "No compute instances found",
+)
+
+
 class UnreadableProbeError(ValueError):
     """The probe did not print what was asked of it; the text says which command and why."""
 
@@ -103,7 +112,7 @@ def _required(found: dict[str, Section], command: str) -> str:
 
 
 def _says_none(text: str) -> bool:
-    return "No MIG-enabled devices found" in text or "No MIG-supported devices found" in text
+    return any(words in text for words in _NONE)
 
 
 def _profiles(found: dict[str, Section]) -> dict[int, tuple[MigProfile, ...]]:
