@@ -4,13 +4,14 @@ import re
 import time
 import uuid
 from collections.abc import Callable
-from typing import Any, override
+from typing import Any, cast, override
 
 import structlog
 from django.contrib.auth.middleware import LoginRequiredMiddleware
 from django.http import HttpRequest, HttpResponseBase
 from django.utils.deprecation import MiddlewareMixin
 
+from portal.http import PortalRequest
 from portal.outage import is_database_outage, outage_response
 
 log = structlog.get_logger(__name__)
@@ -25,8 +26,8 @@ class RequestIdMiddleware(MiddlewareMixin):
         """Choose the id and bind it to the log context."""
         given = request.headers.get("X-Request-ID", "")
         request_id = given if _ACCEPTABLE_ID.fullmatch(given) else uuid.uuid4().hex
-        request.request_id = request_id  # type: ignore[attr-defined]  # PortalRequest declares it
-        request.started_at = time.perf_counter()  # type: ignore[attr-defined]
+        known = cast("PortalRequest", request)
+        known.request_id, known.started_at = request_id, time.perf_counter()
         structlog.contextvars.clear_contextvars()
         structlog.contextvars.bind_contextvars(request_id=request_id)
 

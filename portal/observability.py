@@ -12,6 +12,14 @@ _SHARED: list[Processor] = [
     structlog.processors.TimeStamper(fmt="iso", utc=True),
     structlog.stdlib.ExtraAdder(),
 ]
+_QUIET = {  # each writes a line a request or a retry, and says nothing that ours do not
+    "django.server": "WARNING",
+    "uvicorn.access": "WARNING",
+    "psycopg.pool": "ERROR",
+    "celery.worker.strategy": "WARNING",
+    "celery.app.trace": "WARNING",
+    "celery.beat": "WARNING",
+}
 
 
 def logging_config(*, level: str, form: str) -> dict[str, Any]:
@@ -32,11 +40,6 @@ def logging_config(*, level: str, form: str) -> dict[str, Any]:
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,
     )
-    renderer: list[Processor] = (
-        [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
-        if form == "json"
-        else [structlog.dev.ConsoleRenderer(colors=False)]
-    )
     return {
         "version": 1,
         "disable_existing_loggers": False,
@@ -46,7 +49,7 @@ def logging_config(*, level: str, form: str) -> dict[str, Any]:
                 "foreign_pre_chain": _SHARED,
                 "processors": [
                     structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                    *renderer,
+                    *_renderer(form),
                 ],
             }
         },
@@ -54,13 +57,11 @@ def logging_config(*, level: str, form: str) -> dict[str, Any]:
             "stderr": {"class": "logging.StreamHandler", "formatter": "structured"},
         },
         "root": {"handlers": ["stderr"], "level": level.upper()},
-        "loggers": {
-            # Each of these writes a line a request or a retry, and says nothing that ours do not.
-            "django.server": {"level": "WARNING", "handlers": [], "propagate": True},
-            "uvicorn.access": {"level": "WARNING", "handlers": [], "propagate": True},
-            "psycopg.pool": {"level": "ERROR"},
-            "celery.worker.strategy": {"level": "WARNING"},
-            "celery.app.trace": {"level": "WARNING"},
-            "celery.beat": {"level": "WARNING"},
-        },
+        "loggers": {name: {"level": level, "handlers": []} for name, level in _QUIET.items()},
     }
+
+
+def _renderer(form: str) -> list[Processor]:
+    if form == "json":
+        return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+    return [structlog.dev.ConsoleRenderer(colors=False)]

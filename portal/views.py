@@ -3,8 +3,10 @@
 import sys
 
 from django.contrib.auth.decorators import login_not_required
+from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, JsonResponse
-from django.shortcuts import render
+from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
@@ -27,6 +29,15 @@ def readyz(_request: HttpRequest) -> JsonResponse:
     """Say how each part stands; 503 only when pages could not be served."""
     report = health.report()
     return JsonResponse(report.as_json(), status=503 if report.state == "down" else 200)
+
+
+@login_not_required
+def admin_sign_in(request: HttpRequest) -> HttpResponse:
+    """Send visitors of the admin to our sign-in page; who is signed in already may not enter."""
+    if request.user.is_authenticated:
+        raise PermissionDenied
+    query = request.GET.urlencode(safe="/")
+    return redirect(f"{reverse('sign-in')}?{query}")
 
 
 def server_error(request: HttpRequest) -> HttpResponse:

@@ -75,24 +75,28 @@ def services(
         starting=place.start_lock,
         leave=lambda: stop_all(State.open(place.directory)),
     ):
-        own: list[Postgres | Valkey] = []
         with locks.exclusive(place.start_lock):
             state = State.open(place.directory)  # others may have changed a port meanwhile
             start_reaper(state)
+            own: list[Postgres | Valkey] = []
             if not database_url:
-                postgres = Postgres(state, is_ephemeral=is_ephemeral)
-                own.append(postgres)
+                own.append(Postgres(state, is_ephemeral=is_ephemeral))
             if not redis_url:
                 own.append(Valkey(state))
-            for service in own:
-                if not service.is_running():
-                    service.start()
-        urls = {service.name: service.url for service in own}
-        yield Services(
-            database_url=database_url or urls["PostgreSQL"],
-            redis_url=redis_url or urls["Valkey"],
-            own=own,
-        )
+            running = _started(own, database_url, redis_url)
+        yield running
+
+
+def _started(own: list[Postgres | Valkey], database_url: str, redis_url: str) -> Services:
+    for service in own:
+        if not service.is_running():
+            service.start()
+    urls = {service.name: service.url for service in own}
+    return Services(
+        database_url=database_url or urls["PostgreSQL"],
+        redis_url=redis_url or urls["Valkey"],
+        own=own,
+    )
 
 
 def running_services(state_dir: Path | str) -> dict[str, str]:
