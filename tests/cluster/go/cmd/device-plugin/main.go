@@ -50,7 +50,7 @@ func (p plugin) Allocate(_ context.Context, request *api.AllocateRequest) (*api.
 	for _, container := range request.ContainerRequests {
 		answer.ContainerResponses = append(answer.ContainerResponses, &api.ContainerAllocateResponse{
 			Envs:   map[string]string{gpus.VisibleVariable: strings.Join(container.DevicesIds, ",")},
-			Mounts: []*api.Mount{{ContainerPath: gpus.DefaultDirectory, HostPath: gpus.DefaultDirectory, ReadOnly: true}},
+			Mounts: []*api.Mount{{ContainerPath: gpus.ContainerDirectory, HostPath: gpus.HostDirectory, ReadOnly: true}},
 		})
 	}
 	return answer, nil
@@ -105,7 +105,7 @@ func serve(resource string, uuids []string) (socket string) {
 }
 
 func main() {
-	state, err := gpus.Load(gpus.Directory())
+	state, err := gpus.Load(gpus.Find())
 	if err != nil {
 		log.Fatal("failed to initialize NVML: ", err)
 	}

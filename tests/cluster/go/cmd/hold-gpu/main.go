@@ -13,14 +13,14 @@ import (
 func main() {
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, syscall.SIGTERM, syscall.SIGINT)
-	directory := gpus.Directory()
-	state, err := gpus.Load(directory)
+	place := gpus.Find()
+	state, err := gpus.Load(place)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "no CUDA-capable device is detected")
 		os.Exit(100)
 	}
 	for _, uuid := range state.VisibleUUIDs() {
-		if err := gpus.Hold(directory, uuid); err != nil {
+		if err := gpus.Hold(place.Directory, uuid); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

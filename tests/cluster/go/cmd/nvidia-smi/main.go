@@ -9,5 +9,5 @@ import (
 )
 
 func main() {
-	os.Exit(int(smi.Run(os.Stdout, gpus.Directory(), os.Args[1:])))
+	os.Exit(int(smi.Run(os.Stdout, gpus.Find(), os.Args[1:])))
 }

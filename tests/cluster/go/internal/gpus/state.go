@@ -14,11 +14,16 @@ import (
 	"syscall"
 )
 
-// DefaultDirectory holds the state on a lab node; containers with a GPU see it at the same path.
-const DefaultDirectory = "/var/lib/kubelet/gpus"
+// HostDirectory holds the state on a lab node. Who sees it there stands on the host, as `chroot /host`
+// does in a privileged Pod, and sees every GPU.
+const HostDirectory = "/var/lib/kubelet/gpus"
 
-// DirectoryVariable names an environment variable that points at another directory, for tests.
-const DirectoryVariable = "STANDIN_GPUS"
+// ContainerDirectory is where the device plugin has the state mounted, read-only, in a container that
+// was given devices, as NVIDIA's runtime brings in driver files. Without it there is no driver at all.
+const ContainerDirectory = "/run/standin-gpus"
+
+// HostVariable names an environment variable that points at another host directory, for tests.
+const HostVariable = "STANDIN_GPUS"
 
 // ErrNoDriver says that there is no state where one is expected: no GPU reaches this container.
 var ErrNoDriver = errors.New("no GPU state")
@@ -91,18 +96,29 @@ type State struct {
 	GPUs          []*GPU `json:"gpus"`
 
 	directory string
+	isHost    bool
 }
 
-// Directory returns where the state lives in this process's view.
-func Directory() string {
-	if directory := os.Getenv(DirectoryVariable); directory != "" {
-		return directory
+// Place is where a process finds the state, and whether it stands on the host there.
+type Place struct {
+	Directory string
+	IsHost    bool
+}
+
+// Find returns the state's place in this process's view.
+func Find() Place {
+	if directory := os.Getenv(HostVariable); directory != "" {
+		return Place{directory, true}
 	}
-	return DefaultDirectory
+	if _, err := os.Stat(HostDirectory); err == nil {
+		return Place{HostDirectory, true}
+	}
+	return Place{ContainerDirectory, false}
 }
 
 // Load reads the state; ErrNoDriver when there is none.
-func Load(directory string) (*State, error) {
+func Load(place Place) (*State, error) {
+	directory := place.Directory
 	text, err := os.ReadFile(filepath.Join(directory, "state.json"))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, ErrNoDriver
@@ -110,7 +126,7 @@ func Load(directory string) (*State, error) {
 	if err != nil {
 		return nil, err
 	}
-	state := &State{directory: directory}
+	state := &State{directory: directory, isHost: place.IsHost}
 	if err := json.Unmarshal(text, state); err != nil {
 		return nil, fmt.Errorf("%s/state.json is not the JSON that it should be: %w", directory, err)
 	}

@@ -21,15 +21,9 @@ type MIGDevice struct {
 	Compute  ComputeInstance
 }
 
-// IsHost says whether this process stands outside any GPU container: nobody chose devices for it.
-func IsHost() bool {
-	_, chosen := os.LookupEnv(VisibleVariable)
-	return !chosen
-}
-
 // Visible returns what this process sees: everything on the host, the chosen devices in a container.
 func (s *State) Visible() []Device {
-	if IsHost() {
+	if s.isHost {
 		return s.choose("all")
 	}
 	return s.choose(os.Getenv(VisibleVariable))

@@ -34,7 +34,7 @@ func (c *command) has(holds func(*gpus.GPU) bool) bool {
 // migCommand is `nvidia-smi mig …`. Containers may not look at or change GPU instances.
 func (c *command) migCommand() gpus.Code {
 	o := c.options
-	if !gpus.IsHost() {
+	if !c.isHost {
 		c.print("%s", gpus.NoPermission)
 		return gpus.NoPermission
 	}

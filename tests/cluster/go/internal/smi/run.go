@@ -24,27 +24,32 @@ type options struct {
 type command struct {
 	out     io.Writer
 	state   *gpus.State
+	isHost  bool
 	options options
 	devices []gpus.Device // in view and chosen by -i; each keeps its index in the view
 	indices []int
 }
 
 // Run answers one call and returns its exit code.
-func Run(out io.Writer, directory string, arguments []string) gpus.Code {
+func Run(out io.Writer, place gpus.Place, arguments []string) gpus.Code {
 	parsed, message := parse(arguments)
 	if message != "" {
 		fmt.Fprintln(out, message)
 		return gpus.InvalidArgument
 	}
+	if parsed.changes() && !place.IsHost {
+		fmt.Fprintln(out, gpus.NoPermission)
+		return gpus.NoPermission
+	}
 	if parsed.changes() {
-		release, err := gpus.Lock(directory)
+		release, err := gpus.Lock(place.Directory)
 		if err != nil {
 			fmt.Fprintln(out, gpus.NoPermission)
 			return gpus.NoPermission
 		}
 		defer release()
 	}
-	state, err := gpus.Load(directory)
+	state, err := gpus.Load(place)
 	if errors.Is(err, gpus.ErrNoDriver) {
 		fmt.Fprintln(out, "Failed to initialize NVML: Unknown Error")
 		return gpus.Unknown
@@ -53,7 +58,7 @@ func Run(out io.Writer, directory string, arguments []string) gpus.Code {
 		fmt.Fprintln(out, err)
 		return gpus.Unknown
 	}
-	c := &command{out: out, state: state, options: parsed}
+	c := &command{out: out, state: state, isHost: place.IsHost, options: parsed}
 	if !c.choose() || len(c.devices) == 0 {
 		fmt.Fprintln(out, "No devices were found")
 		return gpus.NotFound

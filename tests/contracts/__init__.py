@@ -1,0 +1,1 @@
+"""Suites that simulated and real parts both pass, and adapters against bad answers."""
