@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
-from typing import Any, Concatenate, cast
+from typing import Any, Concatenate, cast, overload
 
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Page, Paginator
@@ -54,9 +54,15 @@ def render_page(
     return response
 
 
-def page_of[M: Model](
-    request: HttpRequest, rows: QuerySet[M] | Sequence[M], *, size: int = PAGE_SIZE
-) -> Page[M]:
+@overload
+def page_of[M: Model](request: HttpRequest, rows: QuerySet[M], *, size: int = ...) -> Page[M]: ...
+
+
+@overload
+def page_of[T](request: HttpRequest, rows: Sequence[T], *, size: int = ...) -> Page[T]: ...
+
+
+def page_of(request: HttpRequest, rows: Any, *, size: int = PAGE_SIZE) -> Page[Any]:
     """Return the page that the address asks for; the nearest one where there is no such page."""
     return Paginator(rows, size).get_page(request.GET.get("page"))
 

@@ -1,0 +1,1 @@
+"""Reads for pages and planners: rows become frozen values in a constant number of queries."""

@@ -1,0 +1,193 @@
+"""GPUs: the map of the cluster, and one GPU with all that is known of it."""
+
+from collections import Counter
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from itertools import groupby
+from typing import Any
+
+from django import forms
+from django.http import Http404, HttpResponse
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+from django.views.decorators.http import require_safe
+
+from gpu.models import Node
+from gpu.planning.tables import GpuTable
+from gpu.selectors.gpus import GpuMap, GpuState, MapFilter, MapGpu, gpu_map, gpu_seen
+from gpu.selectors.nodes import NodeState, Sight, state_of
+from gpu.selectors.operations import OperationFilter, newest_done_id, operations_for_list
+from gpu.views.nodes import STATE_WORDS
+from gpu.views.pages import live_token, page_of, render_page, requires
+from gpu.views.timelines import OperationRow
+from gpu.views.wording import gib_words
+from portal import health
+from portal.http import PortalRequest
+from tenants.permissions import Capability
+
+_READERS = (Capability.SEE_CLUSTER, Capability.SEE_OVERVIEW)
+_NODES_PER_PAGE = 50
+_HISTORY = 10
+
+GPU_STATE_WORDS = {
+    GpuState.ROOM: _("with room"),
+    GpuState.IN_USE: _("in use"),
+    GpuState.IDLE: _("granted but idle"),
+    GpuState.CHANGING: _("changing"),
+    GpuState.OUT_OF_SERVICE: _("out of service"),
+    GpuState.UNKNOWN: _("holder unknown"),
+    GpuState.NO_MIG: _("cannot do MIG"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StateLink:
+    """A state with how many GPUs are in it; a link that filters by it."""
+
+    state: GpuState
+    words: str
+    count: int
+    is_chosen: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGroup:
+    """A node's GPUs on the map."""
+
+    node: Node
+    state: NodeState
+    state_words: str
+    gpus: tuple[MapGpu, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileFacts:
+    """A row of a model's profile table."""
+
+    name: str
+    gi_profile_id: int | None
+    memory: str
+    compute: int
+    most: int | None
+    starts: str
+    resource_name: str
+    present: int
+
+
+class MapFilterForm(forms.Form):
+    """Which GPUs the map shows."""
+
+    model = forms.ChoiceField(label=_("Model"), required=False)
+    node = forms.CharField(label=_("Node"), required=False, max_length=253)
+    tenant = forms.ChoiceField(label=_("Tenant"), required=False)
+    fits = forms.ChoiceField(label=_("Room for"), required=False)
+    state = forms.CharField(required=False, widget=forms.HiddenInput)
+
+    def offer(self, found: GpuMap) -> None:
+        """Offer what there is in the cluster."""
+        anything = [("", _("all"))]
+        choices = {
+            "model": [(model.product, model.name) for model in found.models],
+            "tenant": list(found.tenants),
+            "fits": [(name, name) for name in found.profiles],
+        }
+        for name, pairs in choices.items():
+            self.fields[name].widget.choices = [*anything, *pairs]
+
+
+@require_safe
+@requires(*_READERS)
+def gpu_map_page(request: PortalRequest) -> HttpResponse:
+    """Show every GPU as its memory slices and instances, by node."""
+    wanted = _wanted(request)
+    found = gpu_map(wanted)
+    form = MapFilterForm(initial=asdict(wanted))
+    form.offer(found)
+    groups = _groups(found)
+    page = page_of(request, groups, size=_NODES_PER_PAGE)
+    context = {
+        "form": form,
+        "found": found,
+        "page": page,
+        "state_links": _state_links(found, wanted.state),
+        "is_filtered": wanted != MapFilter(),
+        "is_table": request.GET.get("view") == "table",
+        "seen_at": _seen_at(found),
+        "live_token": live_token(request, "gpus"),
+    }
+    return render_page(request, "gpu/gpu_map.html", context, fragments=("gpu-map",))
+
+
+@require_safe
+@requires(*_READERS)
+def gpu_detail(request: PortalRequest, gpu_id: int) -> HttpResponse:
+    """Show what is on one GPU, and what was done to it."""
+    row = gpu_seen(gpu_id)
+    if row is None:
+        raise Http404
+    gpu, now = row.seen.gpu, timezone.now()
+    history = operations_for_list(OperationFilter(gpu_id=gpu.pk))[:_HISTORY]
+    context: dict[str, Any] = {
+        "gpu": gpu,
+        "row": row,
+        "states": [GPU_STATE_WORDS[state] for state in GpuState if state in row.states],
+        "memory": gib_words(gpu.memory_mib),
+        "profiles": _profiles(row.table, row) if row.table else [],
+        "history": [OperationRow.of(operation, now=now) for operation in history],
+        "undoable_id": newest_done_id(gpu.pk),
+        "may_change": request.user.may(Capability.CHANGE_GPUS),
+        "live_token": live_token(request, f"gpu-{gpu.pk}", "gpus"),
+    }
+    return render_page(request, "gpu/gpu_detail.html", context, fragments=("gpu-facts",))
+
+
+def _wanted(request: PortalRequest) -> MapFilter:
+    """Read the filter out of the address; an unknown state does not filter."""
+    given = {name: request.GET.get(name, "").strip() for name in MapFilterForm.base_fields}
+    if given["state"] not in set(GpuState):
+        given["state"] = ""
+    return MapFilter(**given)
+
+
+def _groups(found: GpuMap) -> list[NodeGroup]:
+    sight = Sight(timezone.now(), is_watched="watcher" not in health.broken_parts())
+    groups = []
+    for node, rows in groupby(found.gpus, key=lambda row: row.seen.gpu.node):
+        gpus = tuple(rows)
+        is_changing = gpus[0].seen.operation is not None
+        state = state_of(node, is_changing=is_changing, sight=sight)
+        groups.append(NodeGroup(node, state, str(STATE_WORDS[state]), gpus))
+    return groups
+
+
+def _state_links(found: GpuMap, chosen: str) -> list[StateLink]:
+    return [
+        StateLink(
+            state, str(GPU_STATE_WORDS[state]), found.by_state[state], is_chosen=state == chosen
+        )
+        for state in GpuState
+        if found.by_state.get(state) or state == chosen
+    ]
+
+
+def _seen_at(found: GpuMap) -> datetime | None:
+    """Return when the newest news of any shown node came in."""
+    times = [row.seen.gpu.node.observed_at for row in found.gpus]
+    return max((time for time in times if time), default=None)
+
+
+def _profiles(table: GpuTable, row: MapGpu) -> list[ProfileFacts]:
+    there = Counter(item.instance.profile for item in row.seen.instances)
+    return [
+        ProfileFacts(
+            name=profile.name,
+            gi_profile_id=profile.gi_profile_id,
+            memory=gib_words(profile.memory_mib),
+            compute=profile.compute_slices,
+            most=profile.max_instances,
+            starts=", ".join(str(place.start) for place in profile.placements),
+            resource_name=profile.resource_name,
+            present=there[profile.name],
+        )
+        for profile in table.profiles
+    ]
