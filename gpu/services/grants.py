@@ -4,11 +4,9 @@ from dataclasses import dataclass
 
 from gpu.models import Gpu, GpuModel, Node, Offering
 from gpu.planning.profiles import InvalidProfileError, profile_from_resource_name
+from gpu.planning.sharing import Units, instance_units, share_units, whole_units
 from gpu.planning.tables import table_from_json
 from gpu.services.allocations import Grant
-
-WHOLE_GPU_COMPUTE = 7000
-"""A whole GPU of any model, in thousandths of a seventh."""
 
 _MIB = 2**20
 
@@ -45,29 +43,24 @@ def grant_for(
 
     Memory is what the driver really gives; what the offering fixes comes before the node's part.
     """
-    profile, memory, compute = _device(model, resource_name, replicas)
+    profile, units = _device(model, resource_name, replicas)
+    memory = units.memory_mib
     return Grant(
         model=model,
         resource_name=resource_name,
         profile=profile,
         memory_mib=memory,
-        compute=compute,
+        compute=units.millisevenths,
         cpu_milli=offering.cpu_milli or max(100, int(share.cpu_milli * memory)),
         ram_mib=offering.memory_mib or max(128, int(share.ram_mib * memory)),
         storage_mib=offering.storage_mib or max(128, int(share.storage_mib * memory)),
     )
 
 
-def _device(model: GpuModel, resource_name: str, replicas: int) -> tuple[str, int, int]:
+def _device(model: GpuModel, resource_name: str, replicas: int) -> tuple[str, Units]:
     try:
-        name = profile_from_resource_name(resource_name)
+        profile = profile_from_resource_name(resource_name)
     except InvalidProfileError:
-        return "", model.memory_mib // replicas, WHOLE_GPU_COMPUTE // replicas
-    table = table_from_json(model.table or {})
-    profile = table.profile(name)
-    slices = table.compute_slices or 7
-    memory = profile.memory_mib or model.memory_mib * (profile.memory_slices or 1) // (
-        table.memory_slices or 8
-    )
-    compute = WHOLE_GPU_COMPUTE * profile.compute_slices // slices
-    return profile.name, memory // replicas, compute // replicas
+        return "", share_units(whole_units(model.memory_mib), replicas)
+    units = instance_units(table_from_json(model.table or {}), profile)
+    return profile, share_units(units, replicas)
