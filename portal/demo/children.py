@@ -34,6 +34,11 @@ class Child:
         """Return the process id while it runs."""
         return self._process.pid if self._process is not None else None
 
+    @property
+    def has_ended(self) -> bool:
+        """Say whether the process was started and is not there any more."""
+        return self._process is not None and self._process.poll() is not None
+
     def start(self) -> None:
         """Start the process in a group of its own: Ctrl-C is ours to pass on, in order."""
         with self.log.open("ab") as output:
