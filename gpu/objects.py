@@ -39,7 +39,7 @@ def parse_time(text: str | None) -> datetime | None:
 def gpu_resources(quantities: Mapping[str, Any] | None) -> dict[str, int]:
     """Return the `nvidia.com/*` counts of a capacity, allocatable or limits mapping."""
     return {
-        key: int(value)
+        key: parse_bytes(value)  # a plain number, but the API server writes 1000 as 1k
         for key, value in sorted((quantities or {}).items())
         if key.startswith(GPU_PREFIX)
     }

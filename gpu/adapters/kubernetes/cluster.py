@@ -160,6 +160,10 @@ class KubernetesCluster:
         target, query = _Target(POD, pod, namespace), {"limitBytes": str(_MOST_LOG_BYTES)}
         asked, path = f"read the log of {target}", f"{target.path}/log"
         log = self._connection.send_text(Call(asked, "GET", path, query, refusal=log_refusal))
+        # Before a Pod has a node, the API server answers with an empty log, as if it had run.
+        if not log and not self.read(POD, pod, namespace)["spec"].get("nodeName"):
+            msg = f"Cannot {asked}: it waits for a node"
+            raise UnreachableError(msg)
         return log.decode(errors="replace")
 
 
