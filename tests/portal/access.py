@@ -1,0 +1,58 @@
+"""Who gets what at each address: the table that `test_access` checks against the URLconf.
+
+A row gives the outcome for each actor, in the order of `ACTORS`:
+
+    ok   the page or the action is there for this person (any answer below 400, or 405, 409, 422)
+    in   sent to the sign-in page
+    no   403: you may not
+    --   404: there is no such thing for you
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+ACTORS = ("anonymous", "mallory", "bob", "alice", "max", "ada")
+"""Nobody; a stranger of another tenant; researcher and lead of the tenant; manager; admin."""
+
+type Row = tuple[str, ...]
+type World = Mapping[str, Any]  # the things that addresses name, all of bob's tenant
+
+
+def row(outcomes: str) -> Row:
+    """Read a row such as `in no no no ok ok`."""
+    parts = tuple(outcomes.split())
+    if len(parts) != len(ACTORS) or not set(parts) <= {"ok", "in", "no", "--"}:
+        message = f"{outcomes!r} is no row: give one of ok, in, no, -- for each of {ACTORS}"
+        raise ValueError(message)
+    return parts
+
+
+PUBLIC = row("ok ok ok ok ok ok")
+EVERYBODY = row("in ok ok ok ok ok")
+ADMINS = row("in no no no no ok")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """One URL name: who gets what, how it is asked, and what stands in its path."""
+
+    outcomes: Row
+    method: str = "get"
+    arguments: Callable[[World], Mapping[str, Any]] = field(default=lambda _world: {})
+    data: Callable[[World], Mapping[str, Any]] = field(default=lambda _world: {})
+
+
+TABLE: dict[str, Address] = {
+    "healthz": Address(PUBLIC),
+    "readyz": Address(PUBLIC),
+    "sign-in": Address(PUBLIC),
+    "sign-out": Address(row("in in in in in in"), method="post"),
+    "set-language": Address(PUBLIC, method="post", data=lambda _world: {"language": "en"}),
+    "admin-sign-in": Address(row("in no no no no no")),
+}
+
+WITHOUT_ROW: dict[str, str] = {
+    "live": "answered by portal.stream before Django, which looks at the signed token alone",
+    "admin:*": "Django's own site: `is_staff` and nothing else, see the test below",
+}

@@ -1,0 +1,106 @@
+"""The access matrix: every address of the URLconf, asked by every actor.
+
+An address without a row fails, and so does a row without an address: whoever adds a page says who
+may see it.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+from django.contrib.auth.models import AnonymousUser
+from django.http import HttpResponse
+from django.test import Client
+from django.urls import URLPattern, URLResolver, get_resolver, reverse
+
+from tenants.models import Membership, User
+from tests import factories
+from tests.portal.access import ACTORS, TABLE, WITHOUT_ROW, World
+
+_SIGN_IN = "/sign-in/"
+_SOFT_REFUSALS = {405, 409, 422}
+
+
+def names(resolver: URLResolver, prefix: str = "") -> Iterator[str]:
+    """Yield the full name of every address, or its route where it has no name."""
+    for pattern in resolver.url_patterns:
+        if isinstance(pattern, URLResolver):
+            inner = f"{prefix}{pattern.namespace}:" if pattern.namespace else prefix
+            yield from names(pattern, inner)
+        elif isinstance(pattern, URLPattern):
+            yield f"{prefix}{pattern.name or pattern.pattern}"
+
+
+def known_names() -> set[str]:
+    found = set(names(get_resolver()))
+    return {name for name in found if not name.startswith("admin:")} - set(WITHOUT_ROW)
+
+
+@pytest.fixture
+def actors(db: None) -> dict[str, User | AnonymousUser]:
+    vision, other = factories.make_tenant("vision"), factories.make_tenant("nlp")
+    return {
+        "anonymous": AnonymousUser(),
+        "mallory": factories.join(other, factories.make_user("mallory")),
+        "bob": factories.join(vision, factories.make_user("bob")),
+        "alice": factories.join(vision, factories.make_user("alice"), role=Membership.Role.LEAD),
+        "max": factories.make_user("max", role=User.Role.MANAGER),
+        "ada": factories.make_user("ada", role=User.Role.ADMIN),
+    }
+
+
+@pytest.fixture
+def world(actors: dict[str, User | AnonymousUser]) -> World:
+    return {}
+
+
+def outcome(answer: HttpResponse) -> str:
+    location = answer.headers.get("Location", "")
+    if answer.status_code in {301, 302} and location.startswith(_SIGN_IN):
+        return "in"
+    if answer.status_code == 403:
+        return "no"
+    if answer.status_code == 404:
+        return "--"
+    if answer.status_code < 400 or answer.status_code in _SOFT_REFUSALS:
+        return "ok"
+    return str(answer.status_code)
+
+
+def test_every_address_has_a_row_and_every_row_an_address() -> None:
+    assert known_names() == set(TABLE)
+
+
+@pytest.mark.parametrize("name", sorted(TABLE))
+def test_each_actor_gets_what_the_table_says(
+    name: str,
+    actors: dict[str, User | AnonymousUser],
+    world: World,
+    client: Client,
+) -> None:
+    address = TABLE[name]
+    url = reverse(name, kwargs=dict(address.arguments(world)))
+
+    found = {}
+    for actor in ACTORS:
+        client.logout()
+        user = actors[actor]
+        if isinstance(user, User):
+            client.force_login(user)
+        answer = getattr(client, address.method)(url, dict(address.data(world)))
+        found[actor] = outcome(answer)
+
+    assert found == dict(zip(ACTORS, address.outcomes, strict=True))
+
+
+@pytest.mark.parametrize("actor", ACTORS)
+def test_djangos_admin_is_for_staff_alone(
+    actor: str, actors: dict[str, User | AnonymousUser], client: Client
+) -> None:
+    user = actors[actor]
+    if isinstance(user, User):
+        client.force_login(user)
+
+    answer = client.get("/admin/", follow=True)
+
+    staff = isinstance(user, User) and user.is_staff
+    assert (answer.status_code == 200 and answer.request["PATH_INFO"] == "/admin/") is staff
