@@ -141,7 +141,7 @@ def _adopt(pod: GpuPod, offerings: dict[str, Offering]) -> bool:
     """Make the request and the right that such a Pod would have had."""
     if pod.tenant is None or pod.node is None:
         return False
-    resource, count = next(iter(pod.resources.items()))
+    resource = next(iter(pod.resources))
     gpus = Gpu.objects.filter(node=pod.node, is_present=True).select_related("model")
     gpu = gpus.filter(instances__resource_name=resource).first() or gpus.first()
     if gpu is None:
@@ -161,26 +161,28 @@ def _adopt(pod: GpuPod, offerings: dict[str, Offering]) -> bool:
     started = pod.started_at or timezone.now()
     try:
         with transaction.atomic():
-            slice_request = _request_for(pod, offering, count, grant.memory_mib)
+            slice_request = _request_for(pod, pod.tenant, offering, grant)
             allocations.adopt(slice_request, grant, now=started)
     except ServiceError:
         return False
     return True
 
 
-def _request_for(pod: GpuPod, offering: Offering, count: int, memory_mib: int) -> SliceRequest:
+def _request_for(
+    pod: GpuPod, tenant: Tenant, offering: Offering, grant: allocations.Grant
+) -> SliceRequest:
     members = list(
-        User.objects.filter(memberships__tenant=pod.tenant).order_by("memberships__role", "pk")
+        User.objects.filter(memberships__tenant=tenant).order_by("memberships__role", "pk")
     )
     number = sum(map(ord, pod.name))
     days = 1 + number % offering.max_days
     started = pod.started_at or timezone.now()
     slice_request = SliceRequest.objects.create(
-        tenant_id=pod.tenant_id,
+        tenant=tenant,
         requester=members[number % len(members)],
         offering=offering,
-        memory_mib=memory_mib,
-        count=count,
+        memory_mib=grant.memory_mib,
+        count=sum(pod.resources.values()),
         days=days,
         purpose=_PURPOSES[number % len(_PURPOSES)],
         state=SliceRequest.State.READY,

@@ -52,7 +52,8 @@ class Allocation(models.Model):
 
     Memory, CPU, storage and compute are for each of `count`; memory of the GPU in MiB, compute in
     thousandths of a seventh of a GPU. `placements` remembers what was cut for it:
-    `[{"gpu": uuid, "profile": name, "start": slice}]`.
+    `[{"gpu": uuid, "profile": name, "start": slice}]`. `pending_changes` are the changes that are
+    still to be started for it: `[{"gpu": uuid, "desired": layout}]`.
     """
 
     class State(models.TextChoices):
@@ -74,6 +75,7 @@ class Allocation(models.Model):
     ram_mib = models.PositiveIntegerField()
     storage_mib = models.PositiveIntegerField()
     placements = models.JSONField(default=list)
+    pending_changes = models.JSONField(default=list)
     created_at = models.DateTimeField(auto_now_add=True)
     starts_at = models.DateTimeField(null=True)
     ends_at = models.DateTimeField(null=True)

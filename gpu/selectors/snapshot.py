@@ -74,7 +74,8 @@ def cluster_snapshot(*, avoid_gpus: Collection[str] = ()) -> ClusterSnapshot:
     _mark_granted(devices)
     open_operations = list(Operation.objects.open().values_list("gpu_id", "node_id"))
     changing = {gpu_id for gpu_id, _node_id in open_operations}
-    changing |= {gpu.pk for gpu in gpus if gpu.uuid in avoid_gpus}
+    waiting = _waiting_for_a_change()
+    changing |= {gpu.pk for gpu in gpus if gpu.uuid in avoid_gpus or gpu.uuid in waiting}
     busy = {node_id for _gpu_id, node_id in open_operations}
     tables: dict[int, GpuTable | None] = {gpu.model_id: table_of(gpu.model) for gpu in gpus}
     by_gpu: dict[int, list[_Device]] = defaultdict(list)
@@ -169,6 +170,12 @@ def _remembered() -> set[tuple[str, int]]:
         "placements", flat=True
     )
     return {(place["gpu"], place["start"]) for places in rows for place in places}
+
+
+def _waiting_for_a_change() -> set[str]:
+    rows = Allocation.objects.filter(state=Allocation.State.RESERVED)
+    changes = rows.values_list("pending_changes", flat=True)
+    return {change["gpu"] for pending in changes for change in pending}
 
 
 def _is_remembered(device: _Device, remembered: set[tuple[str, int]]) -> bool:

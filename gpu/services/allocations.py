@@ -6,6 +6,7 @@ database's own constraints refuse what the checks here might miss.
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.db.models import F
 from django.utils.translation import gettext_lazy as _
@@ -32,7 +33,8 @@ class Grant:
     cpu_milli: int
     ram_mib: int
     storage_mib: int
-    placements: list[dict[str, str | int]] = field(default_factory=list)
+    placements: list[dict[str, Any]] = field(default_factory=list)
+    pending_changes: list[dict[str, Any]] = field(default_factory=list)
 
 
 def pool_for(model: GpuModel, resource_name: str) -> ResourcePool:
@@ -189,6 +191,7 @@ def _allocate(
         ram_mib=grant.ram_mib,
         storage_mib=grant.storage_mib,
         placements=grant.placements,
+        pending_changes=grant.pending_changes,
         starts_at=starts_at,
         ends_at=starts_at + timedelta(days=slice_request.days) if starts_at else None,
     )

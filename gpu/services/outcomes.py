@@ -1,4 +1,8 @@
-"""How operations end, and what that means for the request that wanted them."""
+"""How operations end, and what that means for the request that wanted them.
+
+An operation is closed in one transaction and its request settled in another: the first locks pools,
+the second a tenant before its pool, and a crash in between only leaves it to the next look.
+"""
 
 from django.db import transaction
 from django.utils import timezone
@@ -12,15 +16,11 @@ from gpu.services.operations import Progress
 
 @transaction.atomic(durable=True)
 def finish(operation: Operation, state: str, progress: Progress) -> Operation:
-    """Close an operation that ended well or was rolled back, and settle its request."""
+    """Close an operation that ended well or was rolled back; its devices count from now on."""
     closed = operations.close(operation, state, progress)
-    pools.refresh_pools()
     if state == Operation.State.DONE:
         Gpu.objects.filter(pk=closed.gpu_id).update(desired_layout=closed.desired)
-        _settle_done(closed)
-    else:
-        _settle_failed(closed)
-    dispatch.wake(dispatch.RECONCILE_WAITING)
+    _afterwards(closed)
     return closed
 
 
@@ -28,43 +28,53 @@ def finish(operation: Operation, state: str, progress: Progress) -> Operation:
 def give_up(operation: Operation, code: str, progress: Progress) -> Operation:
     """Hand an operation to a person: the node stays cordoned and the page says what to do."""
     closed = operations.close_failed(operation, code, progress)
-    pools.refresh_pools()
-    _settle_failed(closed)
+    _afterwards(closed)
     return closed
 
 
-def _settle_done(operation: Operation) -> None:
-    allocation = _reservation(operation)
+@transaction.atomic(durable=True)
+def settle(request_id: int) -> None:
+    """Turn a reservation into a grant once all its changes are done, or give it up.
+
+    Does nothing while a change is under way or still to be started.
+    """
+    slice_request = SliceRequest.objects.select_for_update().get(pk=request_id)
+    allocation = (
+        Allocation.objects.select_for_update(of=("self",))
+        .select_related("slice_request", "pool")
+        .filter(slice_request=slice_request, state=Allocation.State.RESERVED)
+        .first()
+    )
     if allocation is None:
         return
+    mine = Operation.objects.filter(
+        slice_request=slice_request, opened_at__gte=allocation.created_at
+    ).order_by("pk")
+    failed = mine.filter(state__in=[Operation.State.ROLLED_BACK, Operation.State.NEEDS_OPERATOR])
+    if failed.exists():
+        _put_back(allocation, failed.last())
+    elif not allocation.pending_changes and not mine.open().exists():
+        _activate(allocation, mine.last())
+
+
+def _afterwards(operation: Operation) -> None:
+    pools.refresh_pools()
+    if operation.slice_request_id:
+        dispatch.wake(dispatch.RECONCILE_REQUEST, operation.slice_request_id)
+    dispatch.wake(dispatch.RECONCILE_WAITING)
+
+
+def _activate(allocation: Allocation, operation: Operation | None) -> None:
     try:
-        allocations.activate(allocation, now=timezone.now())
+        with transaction.atomic():
+            allocations.activate(allocation, now=timezone.now())
     except NoRoomError:
-        _put_back(allocation)
+        _put_back(allocation, operation)
         return
-    dispatch.wake(dispatch.RECONCILE_REQUEST, allocation.slice_request_id)
     requests.announce(allocation.slice_request)
 
 
-def _settle_failed(operation: Operation) -> None:
-    allocation = _reservation(operation)
-    if allocation is not None:
-        _put_back(allocation, operation)
-
-
-def _reservation(operation: Operation) -> Allocation | None:
-    if operation.slice_request_id is None:
-        return None
-    SliceRequest.objects.select_for_update().get(pk=operation.slice_request_id)
-    return (
-        Allocation.objects.select_for_update(of=("self",))
-        .select_related("slice_request", "pool")
-        .filter(slice_request=operation.slice_request_id, state=Allocation.State.RESERVED)
-        .first()
-    )
-
-
-def _put_back(allocation: Allocation, operation: Operation | None = None) -> None:
+def _put_back(allocation: Allocation, operation: Operation | None) -> None:
     slice_request = allocation.slice_request
     allocations.cancel_reservation(allocation)
     requests.set_state(

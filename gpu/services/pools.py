@@ -2,6 +2,7 @@
 
 from collections import Counter, defaultdict
 
+from django.db import transaction
 from django.db.models import Q
 
 from gpu.models import Allocation, Gpu, GpuModel, GpuPod, Operation, ResourcePool
@@ -9,6 +10,12 @@ from gpu.planning.resources import WHOLE_GPU
 from gpu.services import allocations
 
 type Key = tuple[int, str]
+
+
+@transaction.atomic(durable=True)
+def refresh_pools_now() -> None:
+    """Bring every pool to what is observed, in a transaction of its own."""
+    refresh_pools()
 
 
 def refresh_pools() -> None:

@@ -1,0 +1,114 @@
+"""Asking planning whether, when and where a wish can be met."""
+
+from collections.abc import Collection, Iterator
+from typing import Protocol
+
+from gpu.models import Allocation, GpuModel, Offering, SliceRequest
+from gpu.planning.demands import Demand, Ending, Fit, FitWhen, Isolation
+from gpu.planning.fitting import fit
+from gpu.planning.geometry import Instance
+from gpu.planning.snapshot import Beside, ClusterSnapshot
+from gpu.selectors.snapshot import cluster_snapshot
+
+
+class WishLike(Protocol):
+    """What fitting needs of a wish or a request."""
+
+    @property
+    def offering(self) -> Offering:
+        """Return the offering chosen."""
+        ...
+
+    @property
+    def memory_mib(self) -> int:
+        """Return the GPU memory of each slice."""
+        ...
+
+    @property
+    def count(self) -> int:
+        """Return how many slices."""
+        ...
+
+    @property
+    def gpu_model(self) -> GpuModel | None:
+        """Return the only model wanted, or None for any."""
+        ...
+
+
+def fit_wish(wish: WishLike, snapshot: ClusterSnapshot | None = None) -> Fit:
+    """Return the answer for a wish or a request on the cluster as last observed."""
+    return fit(snapshot or cluster_snapshot(), demand_of(wish), endings=tuple(endings()))
+
+
+def fit_request(slice_request: SliceRequest, *, avoid_gpus: Collection[str] = ()) -> Fit:
+    """Return the answer for a request, planning nothing on the GPUs to avoid."""
+    return fit_wish(slice_request, cluster_snapshot(avoid_gpus=avoid_gpus))
+
+
+def demand_of(wish: WishLike) -> Demand:
+    """Return the wish in the words of planning."""
+    return Demand(
+        isolation=Isolation(wish.offering.isolation),
+        memory_mib=wish.memory_mib,
+        count=wish.count,
+        products=_products(wish),
+        beside=_beside(wish.offering),
+    )
+
+
+def endings() -> Iterator[Ending]:
+    """Yield when which devices become free, as far as rights with known places tell."""
+    rows = Allocation.objects.filter(state=Allocation.State.ACTIVE, ends_at__isnull=False)
+    for ends_at, placements in rows.values_list("ends_at", "placements"):
+        for place in placements:
+            instance = None
+            if place["profile"]:
+                instance = Instance(profile=place["profile"], start=place["start"])
+            if ends_at is not None:
+                yield Ending(at=ends_at, gpu_uuid=place["gpu"], instance=instance)
+
+
+def memory_that_needs_a_change() -> int:
+    """Return a size, in MiB, for which some idle part of a GPU has to be cut first.
+
+    Falls back to the smallest size that can be had at all.
+    """
+    snapshot = cluster_snapshot()
+    sizes = sorted(
+        {
+            profile.memory_mib
+            for node in snapshot.nodes
+            for gpu in node.gpus
+            if gpu.table
+            for profile in gpu.table.profiles
+            if profile.memory_mib and not profile.attribute
+        }
+    )
+    offering = Offering.objects.get(isolation="isolated", is_active=True)
+    products = _allowed(offering)
+    answers = [
+        (size, fit(snapshot, Demand(Isolation.ISOLATED, memory_mib=size, products=products)))
+        for size in sizes
+    ]
+    for when in (FitWhen.AFTER_CHANGE, FitWhen.NOW):
+        for size, answer in answers:
+            if answer.when is when:
+                return size
+    return sizes[0] if sizes else 1024
+
+
+def _products(wish: WishLike) -> frozenset[str] | None:
+    if wish.gpu_model is not None:
+        return frozenset({wish.gpu_model.product})
+    return _allowed(wish.offering)
+
+
+def _allowed(offering: Offering) -> frozenset[str] | None:
+    return frozenset(offering.gpu_models.values_list("product", flat=True)) or None
+
+
+def _beside(offering: Offering) -> Beside | None:
+    amounts = (offering.cpu_milli, offering.memory_mib, offering.storage_mib)
+    if None in amounts:
+        return None
+    return Beside(*(amount or 0 for amount in amounts))
