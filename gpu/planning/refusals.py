@@ -41,7 +41,7 @@ class NoPlan:
 def refuse(table: GpuTable, in_use: Layout, want: Counter[str]) -> NoPlan:
     """Return why the wanted profiles cannot lie beside the instances in use."""
     shapes = geometry(table)
-    nearest = tuple(largest_part(table, in_use, want).elements())
+    nearest = tuple((largest_part(table, in_use, want) or Counter()).elements())
     impossible = list(_impossible(table, shapes, want))
     if not impossible and not can_arrange(table, (), want):
         sentence = f"The places of {named(want)} do not fit together on {table.marketing}."
@@ -72,8 +72,13 @@ def in_the_way(table: GpuTable, in_use: Layout, want: Counter[str]) -> Layout:
     return ()
 
 
-def largest_part(table: GpuTable, in_use: Layout, want: Counter[str]) -> Counter[str]:
-    """Return the part of the wanted profiles that fits: most memory slices, compute, instances."""
+def largest_part(
+    table: GpuTable, in_use: Layout, want: Counter[str], must: Counter[str] | None = None
+) -> Counter[str] | None:
+    """Return the part of the wanted profiles that fits: most memory slices, compute, instances.
+
+    `must` are profiles that have to fit beside that part; ``None`` when even they do not.
+    """
     shapes = geometry(table)
     kinds = [shapes.shape_of(name) for name in want]
     parts = sorted(
@@ -81,7 +86,8 @@ def largest_part(table: GpuTable, in_use: Layout, want: Counter[str]) -> Counter
         key=lambda part: _weight(shapes, part),
         reverse=True,
     )
-    return next(part for part in parts if can_arrange(table, in_use, part))
+    must = must or Counter()
+    return next((part for part in parts if can_arrange(table, in_use, part + must)), None)
 
 
 def named(want: Counter[str]) -> str:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from gpu.planning.geometry import Instance, Layout, layout_of
+from gpu.planning.resources import WHOLE_GPU
 from gpu.planning.tables import GpuTable
 
 
@@ -38,6 +39,14 @@ class Beside:
             self.cpu_milli - other.cpu_milli,
             self.ram_mib - other.ram_mib,
             self.storage_mib - other.storage_mib,
+        )
+
+    def more(self, other: "Beside") -> "Beside":
+        """Return the sum of both."""
+        return Beside(
+            self.cpu_milli + other.cpu_milli,
+            self.ram_mib + other.ram_mib,
+            self.storage_mib + other.storage_mib,
         )
 
     def part(self, share: int, whole: int) -> "Beside":
@@ -75,8 +84,8 @@ class InstanceSnapshot:
 class GpuSnapshot:
     """A GPU; `table` is ``None`` on one that cannot do MIG, memory is in MiB.
 
-    `instances` are those of a GPU with MIG on. On any other, `replicas` is how often it is
-    advertised, `granted` how many of these are used or promised, and `holders` name who uses them.
+    `instances` are those of a GPU with MIG on. Any other is advertised `replicas` times as
+    `resource_name`; `granted` of these are used or promised, and `holders` name who uses them.
     `is_changing` says that an operation is at it or waits for it.
     """
 
@@ -87,6 +96,7 @@ class GpuSnapshot:
     table: GpuTable | None
     mode: GpuMode
     instances: tuple[InstanceSnapshot, ...] = ()
+    resource_name: str = WHOLE_GPU
     replicas: int = 1
     granted: int = 0
     holders: tuple[str, ...] = ()
