@@ -56,7 +56,7 @@ class ControlPlane:
         """Start everything and wait until the API server is ready."""
         self._write_files()
         self._run("etcd", *self._etcd_flags())
-        self._start_api_server()
+        self.start_api_server()
         common = ["--kubeconfig", str(self.kubeconfig), "--leader-elect=false", "--secure-port=0"]
         self._run(
             "kube-controller-manager",
@@ -77,7 +77,7 @@ class ControlPlane:
     def restart_api_server(self) -> None:
         """Kill the API server and start it again on the same port with the same data."""
         self.kill_api_server()
-        self._start_api_server()
+        self.start_api_server()
 
     def kill_api_server(self) -> None:
         """Kill the API server, as a crash does; open connections and watches break."""
@@ -90,7 +90,8 @@ class ControlPlane:
                 msg = f"{name} stopped; its log is {self.directory / name}.log"
                 raise ClusterStartError(msg)
 
-    def _start_api_server(self) -> None:
+    def start_api_server(self) -> None:
+        """Start the API server alone and wait until it is ready."""
         # The API server reaches a kubelet by its node's name, which only this process can resolve.
         prefix: list[str] = []
         if os.geteuid() == 0:

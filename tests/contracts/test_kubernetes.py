@@ -3,7 +3,7 @@
 import pytest
 
 from gpu.adapters.kubernetes import KubernetesCluster
-from gpu.ports import Manifest, kind_of
+from gpu.ports import CONFIG_MAP, Manifest, Scope, UnreachableError, kind_of
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.images import GPU_TOOLS
 from tests.cluster.node import LabNode
@@ -13,6 +13,26 @@ from tests.contracts.cluster_reading_contract import ClusterReadingContract
 from tests.contracts.cluster_running_contract import ClusterRunningContract
 
 _PATIENCE_S = 30
+
+
+@pytest.mark.cluster
+def test_watch_breaks_with_the_api_server_and_goes_on_after_it(
+    control_plane: ControlPlane, lab_namespace: str
+) -> None:
+    cluster = KubernetesCluster.from_kubeconfig(str(control_plane.kubeconfig))
+    scope = Scope(lab_namespace, field_selector="metadata.name=one")
+    meta = {"name": "one", "namespace": lab_namespace}
+    made = cluster.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta})
+    watch = cluster.watch(CONFIG_MAP, Scope(lab_namespace), "0", timeout_s=60)
+    assert next(watch).type == "ADDED"
+    control_plane.kill_api_server()
+    with pytest.raises(UnreachableError):
+        list(watch)
+    with pytest.raises(UnreachableError, match="nothing listens there"):
+        cluster.read(CONFIG_MAP, "one", lab_namespace)
+    control_plane.start_api_server()
+    assert cluster.read(CONFIG_MAP, "one", lab_namespace) == made
+    assert [item["metadata"]["name"] for item in cluster.list(CONFIG_MAP, scope).items] == ["one"]
 
 
 @pytest.mark.cluster

@@ -28,7 +28,9 @@ _WATCH_SLACK_S = 15.0
 _POOL_SIZE = 16
 _CHUNK_BYTES = 65536
 # One more try when nothing was sent yet; never twice what the server may have carried out.
-_RETRIES = Retry(total=1, connect=1, read=0, redirect=0, status=0, other=0)
+_RETRIES = Retry(
+    total=1, connect=1, read=0, redirect=0, status=0, other=0, respect_retry_after_header=False
+)
 
 type Refusal = Callable[[str, Answer], ClusterError]
 

@@ -39,9 +39,9 @@ _KINDS: dict[int, type[ClusterError]] = {
 }
 _SENTENCES: tuple[tuple[type[Exception], str], ...] = (
     (ReadTimeoutError, "no answer in time"),
-    (ConnectTimeoutError, "no connection in time"),
     (NameResolutionError, "its name does not resolve"),
     (NewConnectionError, "nothing listens there"),
+    (ConnectTimeoutError, "no connection in time"),
     (SSLError, "its certificate is not trusted"),
     (ProtocolError, "the connection broke"),
     (ConfigException, "our credentials for it cannot be had"),
