@@ -39,6 +39,7 @@ class Options:
     port: int
     database_url: str = ""
     redis_url: str = ""
+    logins: str = ""
     with_tour: bool = True
     stops_after_tour: bool = False
 
@@ -101,7 +102,7 @@ class _Demo:
     def play(self) -> int:
         """Prepare, start, show, and look after everything until told to stop."""
         self._say("PostgreSQL and Valkey are up.")
-        logins = self._prepare()
+        self._prepare()
         try:
             for child in self._children:
                 child.start()
@@ -110,7 +111,7 @@ class _Demo:
             if self._options.stops_after_tour:
                 return code
             self._say(f"\nThe portal is served at {self._address}  (Ctrl-C stops everything)")
-            self._say(logins)
+            self._say(self._options.logins)
             while True:
                 self._look_after_all()
         finally:
@@ -125,19 +126,17 @@ class _Demo:
     def _child(self, name: str, *command: str) -> Child:
         return Child(name, command, self._logs / f"{name}.log", self._environment)
 
-    def _prepare(self) -> str:
-        """Bring database and files up to date; return what the seed says about logins."""
+    def _prepare(self) -> None:
+        """Bring database and files up to date, and build the lab where there is none."""
         for title, words in (
             ("The database is migrated.", ("migrate", "--noinput", "--verbosity=0")),
             ("Static files are collected.", ("collectstatic", "--noinput", "--verbosity=0")),
+            ("The lab is built.", ("seed_demo",)),
         ):
             self._manage(*words)
             self._say(title)
-        logins = self._manage("seed_demo")
-        self._say("The lab is built.")
-        return logins
 
-    def _manage(self, *words: str) -> str:
+    def _manage(self, *words: str) -> None:
         result = subprocess.run(
             [sys.executable, str(ROOT / "manage.py"), *words],
             env=self._environment,
@@ -150,7 +149,8 @@ class _Demo:
             reason = (result.stderr.strip() or result.stdout.strip()).split("\n")[-1]
             message = f"manage.py {words[0]} failed: {reason}"
             raise DemoError(message)
-        return result.stdout.rstrip()
+        if news := result.stdout.rstrip():
+            self._say(news)
 
     def _wait_until_served(self) -> None:
         """Wait until pages are served and, for a while, until worker and watcher are seen."""

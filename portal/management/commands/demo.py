@@ -5,6 +5,7 @@ from typing import override
 
 from django.core.management.base import BaseCommand, CommandError
 
+from gpu.management.seeding import PASSWORD, PEOPLE
 from portal import env, local
 from portal.demo.supervisor import DemoError, Options, run
 
@@ -28,6 +29,7 @@ class Command(BaseCommand):
                     port=env.number("PORT", default=8000, minimum=1, maximum=65535),
                     database_url=local.given_urls.get("DATABASE_URL", ""),
                     redis_url=local.given_urls.get("REDIS_URL", ""),
+                    logins=_logins(),
                     with_tour=not options["no_tour"],
                     stops_after_tour=bool(options["stop_after_tour"]),
                 ),
@@ -42,3 +44,12 @@ class Command(BaseCommand):
     def _say(self, text: str) -> None:
         self.stdout.write(text)
         self.stdout.flush()
+
+
+def _logins() -> str:
+    """Return one line for each person of the demo: how they sign in, and who they are."""
+    lines = [
+        f"  {username:<8} {first} {last}, {tenant_role or role}{f' of {slug}' if slug else ''}"
+        for username, first, last, role, slug, tenant_role in PEOPLE
+    ]
+    return "\n".join([f"Sign in with the password {PASSWORD} as one of", *lines])
