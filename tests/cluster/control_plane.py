@@ -19,7 +19,7 @@ _AUDIT_POLICY = {
     "kind": "Policy",
     "omitStages": ["RequestReceived"],
     "rules": [
-        {"level": "Metadata", "userGroups": ["system:serviceaccounts:slicedesk-system"]},
+        {"level": "Metadata", "userGroups": ["system:serviceaccounts:slicedesk"]},
         {"level": "None"},
     ],
 }
