@@ -43,7 +43,7 @@ class Services:
         """
         dead = [service for service in self._own if not service.is_alive()]
         for service in dead:
-            service.start()
+            service.start(keeps_port=True)  # others know the address
         return [service.name for service in dead]
 
 

@@ -1,5 +1,6 @@
 """PostgreSQL from its wheel."""
 
+import contextlib
 import importlib.util
 import os
 import shutil
@@ -7,6 +8,7 @@ import signal
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -30,6 +32,16 @@ _SETTINGS = {
     "timezone": "UTC",
     "log_timezone": "UTC",
 }
+_INITDB_WORDS = (
+    f"--username={USER}",
+    "--auth=scram-sha-256",
+    "--encoding=UTF8",
+    "--locale-provider=builtin",
+    "--locale=C.UTF-8",
+    "--lc-messages=C",
+    "--no-sync",
+    "--no-instructions",
+)
 _UNSAFE_BUT_FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 
 
@@ -78,7 +90,7 @@ class Postgres:
         """Say whether the process is there and lets us in."""
         return self.is_alive() and self._refusal(DATABASE) is None
 
-    def start(self) -> None:
+    def start(self, *, keeps_port: bool = False) -> None:
         """Start the server, making its data folder first when it is new; wait until it answers.
 
         Raises:
@@ -87,7 +99,7 @@ class Postgres:
         self.stop()  # one that is there but does not let us in
         if not (self._data / "PG_VERSION").exists():
             self._initialise()
-        port = self._state.choose_port("postgres")
+        port = self._state.port("postgres") if keeps_port else self._state.choose_port("postgres")
         settings = {**_SETTINGS, **(_UNSAFE_BUT_FAST if self._is_ephemeral else {})}
         words = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
         command = [*self._prefix(), str(binaries() / "postgres"), "-D", str(self._data)]
@@ -137,37 +149,37 @@ class Postgres:
         # initdb wants the folder empty: what is half made goes first.
         shutil.rmtree(self._data, ignore_errors=True)
         self._data.mkdir(mode=0o700)
-        descriptor, password_file = tempfile.mkstemp(dir=self._state.directory)
-        with os.fdopen(descriptor, "w") as file:
-            file.write(self._state.values["postgres_password"])
         if who is not None:
             os.chown(self._data, who.uid, who.gid)
-            os.chown(password_file, who.uid, who.gid)
-        command = [
-            *self._prefix(),
-            str(binaries() / "initdb"),
-            f"--pgdata={self._data}",
-            f"--username={USER}",
-            f"--pwfile={password_file}",
-            "--auth=scram-sha-256",
-            "--encoding=UTF8",
-            "--locale-provider=builtin",
-            "--locale=C.UTF-8",
-            "--lc-messages=C",
-            "--no-sync",
-            "--no-instructions",
-        ]
-        try:
+        with self._password_file(who) as password_file:
+            command = [
+                *self._prefix(),
+                str(binaries() / "initdb"),
+                f"--pgdata={self._data}",
+                f"--pwfile={password_file}",
+                *_INITDB_WORDS,
+            ]
             result = subprocess.run(
                 command, cwd="/", capture_output=True, text=True, check=False, timeout=120
             )
-        finally:
-            Path(password_file).unlink()
         if result.returncode != 0:
             shutil.rmtree(self._data, ignore_errors=True)
             reason = (result.stderr.strip() or result.stdout.strip()).split("\n")[-1]
             message = f"PostgreSQL's data folder {self._data} could not be made: {reason}"
             raise EmbeddedError(message)
+
+    @contextlib.contextmanager
+    def _password_file(self, who: account.Account | None) -> Iterator[str]:
+        """Hand the password over in a file that only its reader can open."""
+        descriptor, path = tempfile.mkstemp(dir=self._state.directory)
+        try:
+            with os.fdopen(descriptor, "w") as file:
+                file.write(self._state.values["postgres_password"])
+            if who is not None:
+                os.chown(path, who.uid, who.gid)
+            yield path
+        finally:
+            Path(path).unlink()
 
     def _ensure_database(self) -> None:
         with psycopg.connect(self._url("postgres"), autocommit=True) as connection:

@@ -49,14 +49,14 @@ class Valkey:
         """Say whether the process is there and answers to our password."""
         return self.is_alive() and self._answers()
 
-    def start(self) -> None:
+    def start(self, *, keeps_port: bool = False) -> None:
         """Start the server and wait until it answers.
 
         Raises:
             EmbeddedError: it did not start.
         """
         self.stop()  # one that is there but does not answer
-        port = self._state.choose_port("valkey")
+        port = self._state.port("valkey") if keeps_port else self._state.choose_port("valkey")
         password = self._state.values["valkey_password"]
         # The configuration goes through a pipe: a command line would show the password to all.
         configuration = (
