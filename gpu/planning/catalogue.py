@@ -112,7 +112,7 @@ def _not_found(product: str) -> PlanningError:
     close = difflib.get_close_matches(wanted, names, n=4, cutoff=0.5)
     near = list(dict.fromkeys([*near, *(names[key] for key in close)]))[:4]
     advice = (
-        f"near it are {', '.join(near)}" if near else "give a GFD product label such as NVIDIA-H200"
+        f"near it: {', '.join(near)}" if near else "give a GFD product label such as NVIDIA-H200"
     )
     return UnknownGpuError(f"{product.strip()[:80]!r} is not a GPU of the catalogue; {advice}.")
 

@@ -109,6 +109,7 @@ _PLACEMENTS = re.compile(
     r"\bGPU\s+(\d+)\s+Profile ID\s+(\d+)\s+Placements?\s*:\s*\{([\d,\s]*)\}:(\d+)"
 )
 _PLACEMENTS_LIKE = re.compile(r"\bProfile ID\s+\d+\s+Placement")
+_HEADING = re.compile(r"\|\s*([A-Za-z ]+:)\s*(?:\||$)")
 _LINE_STARTS_LIKE_AN_ITEM = re.compile(r"\|\s*\d+\s+(\d+\s+)?MIG\b")
 
 _NOT_CAPABLE = "No MIG-supported devices found"
@@ -267,8 +268,8 @@ def _section(text: str, heading: str) -> Iterator[tuple[int, str]]:
     for number, line in _lines(text):
         if "|" not in line and not line.lstrip().startswith("+-"):
             inside = False
-        elif line.partition("|")[2].strip(" |").endswith(":"):
-            inside = heading in line
+        elif title := _HEADING.search(line):
+            inside = title[1] == heading
         elif inside and _LINE_STARTS_LIKE_AN_ITEM.search(line):
             yield number, line
 
