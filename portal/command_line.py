@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from django.core.management import execute_from_command_line
 from django.db import InterfaceError, OperationalError
 
+from portal.demo.supervisor import DemoError
 from portal.embedded import EmbeddedError
 from portal.env import EnvError
 from portal.local import surroundings
@@ -19,7 +20,7 @@ def run(argv: Sequence[str]) -> int:
     try:
         with surroundings(argv[1:]):
             execute_from_command_line(list(argv))
-    except (EnvError, EmbeddedError) as error:
+    except (EnvError, EmbeddedError, DemoError) as error:
         return _refuse(str(error))
     except (OperationalError, InterfaceError) as error:
         if not is_database_outage(error) or "--traceback" in argv:

@@ -16,7 +16,7 @@ log = structlog.get_logger(__name__)
 
 type State = Literal["ok", "degraded", "down"]
 
-STALE_SECONDS = {"worker": 45, "watcher": 30}
+STALE_SECONDS = {"worker": 30, "watcher": 30}
 """How old a heartbeat may be, in seconds, before its process counts as silent."""
 _KEY = "slicedesk:heartbeats"
 _GLANCE_SECONDS = 2.0

@@ -7,7 +7,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from gpu.management.seeding import PASSWORD, PEOPLE
 from portal import env, local
-from portal.demo.supervisor import DemoError, Options, run
+from portal.demo.supervisor import Options, run
 
 
 class Command(BaseCommand):
@@ -22,21 +22,18 @@ class Command(BaseCommand):
 
     @override
     def handle(self, *_arguments: object, **options: object) -> None:
-        try:
-            code = run(
-                Options(
-                    state_dir=local.state_dir(),
-                    port=env.number("PORT", default=8000, minimum=1, maximum=65535),
-                    database_url=local.given_urls.get("DATABASE_URL", ""),
-                    redis_url=local.given_urls.get("REDIS_URL", ""),
-                    logins=_logins(),
-                    with_tour=not options["no_tour"],
-                    stops_after_tour=bool(options["stop_after_tour"]),
-                ),
-                say=self._say,
-            )
-        except DemoError as error:
-            raise CommandError(str(error), returncode=2) from error
+        code = run(
+            Options(
+                state_dir=local.state_dir(),
+                port=env.number("PORT", default=8000, minimum=1, maximum=65535),
+                database_url=local.given_urls.get("DATABASE_URL", ""),
+                redis_url=local.given_urls.get("REDIS_URL", ""),
+                logins=_logins(),
+                with_tour=not options["no_tour"],
+                stops_after_tour=bool(options["stop_after_tour"]),
+            ),
+            say=self._say,
+        )
         if code:
             message = "The tour did not come to its end."
             raise CommandError(message, returncode=1)
