@@ -1,0 +1,133 @@
+"""NVIDIA's components on a simulated node: device plugin, GPU Feature Discovery, hardware files.
+
+The plugin lists devices only when it starts; labels follow late.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from gpu.adapters.smi.hardware import Json, write_json
+
+WHOLE = "nvidia.com/gpu"
+
+
+class NodeFiles:
+    """Where the hardware of all nodes is kept: a folder for each."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def of(self, node: str) -> Path:
+        """Return the folder of a node's GPUs."""
+        return self.folder / node
+
+    def state(self, node: str) -> Json:
+        """Return what the node's driver knows."""
+        state: Json = json.loads((self.of(node) / "state.json").read_text())
+        return state
+
+    def install(self, node: str, state: Json) -> None:
+        """Put hardware into a node."""
+        self.of(node).mkdir(parents=True, exist_ok=True)
+        write_json(str(self.of(node) / "state.json"), state)
+
+    def set_held(self, node: str, held: Mapping[str, str]) -> None:
+        """Say which devices running programs hold, and whose they are."""
+        if self.of(node).exists():
+            write_json(str(self.of(node) / "held.json"), dict(held))
+
+    def set_faults(self, node: str, faults: Mapping[str, bool]) -> None:
+        """Switch faults of the node's driver."""
+        if self.of(node).exists():
+            write_json(str(self.of(node) / "faults.json"), dict(faults))
+
+    def history(self, node: str) -> list[str]:
+        """Return the changing commands that succeeded on the node, in order."""
+        path = self.of(node) / "history"
+        return path.read_text().splitlines() if path.exists() else []
+
+
+def listed_devices(state: Json, replicas: int) -> dict[str, list[str]]:
+    """Return what the plugin registers when it starts now: device ids by resource name."""
+    found: dict[str, list[str]] = {}
+    for gpu in state["gpus"]:
+        if not gpu["mig"]:
+            found.setdefault(WHOLE, []).extend(_ids(gpu["uuid"], replicas))
+            continue
+        for instance in gpu["instances"]:
+            name = f"nvidia.com/mig-{instance['profile']}".replace("+", ".")
+            for compute in instance["compute"]:
+                found.setdefault(name, []).extend(_ids(compute["uuid"], replicas))
+    return found
+
+
+def _ids(uuid: str, replicas: int) -> list[str]:
+    return [uuid] if replicas == 1 else [f"{uuid}::{number}" for number in range(replicas)]
+
+
+def feature_labels(state: Json, replicas: int) -> dict[str, str]:
+    """Return the labels that GPU Feature Discovery writes, strategy mixed."""
+    gpus = state["gpus"]
+    if not gpus:
+        return {}
+    first = gpus[0]
+    is_shared = replicas > 1
+    whole = sum(not gpu["mig"] for gpu in gpus)
+    product = first["name"].replace(" ", "-")
+    labels = {
+        **_versions(state, first),
+        "nvidia.com/gpu.count": str(len(gpus)),
+        "nvidia.com/gpu.family": first["family"],
+        "nvidia.com/gpu.machine": "unknown",
+        "nvidia.com/gpu.memory": str(first["memory_mib"]),
+        "nvidia.com/gpu.mode": "compute",
+        "nvidia.com/gpu.present": "true",
+        "nvidia.com/gpu.product": f"{product}-SHARED" if is_shared else product,
+        "nvidia.com/gpu.replicas": str(replicas) if whole else "0",
+        "nvidia.com/gpu.sharing-strategy": "time-slicing" if is_shared else "none",
+        "nvidia.com/mig.capable": str(bool(first["profiles"])).lower(),
+        "nvidia.com/mig.strategy": "mixed",
+        "nvidia.com/mps.capable": "false",
+        "nvidia.com/vgpu.present": "false",
+    }
+    return labels | _mig_labels(state, product)
+
+
+def _versions(state: Json, gpu: Json) -> dict[str, str]:
+    driver, cuda = state["driver_version"].split("."), state["cuda_version"].split(".")
+    major, minor = gpu["compute_capability"].split(".")
+    return {
+        "nvidia.com/cuda.driver-version.full": state["driver_version"],
+        "nvidia.com/cuda.driver-version.major": driver[0],
+        "nvidia.com/cuda.driver-version.minor": driver[1],
+        "nvidia.com/cuda.driver-version.revision": driver[2],
+        "nvidia.com/cuda.runtime-version.full": state["cuda_version"],
+        "nvidia.com/cuda.runtime-version.major": cuda[0],
+        "nvidia.com/cuda.runtime-version.minor": cuda[1],
+        "nvidia.com/gpu.compute.major": major,
+        "nvidia.com/gpu.compute.minor": minor,
+    }
+
+
+def _mig_labels(state: Json, product: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    counts: dict[str, int] = {}
+    for gpu in state["gpus"]:
+        profiles: dict[str, dict[str, Any]] = {p["name"]: p for p in gpu["profiles"]}
+        for instance in gpu["instances"] if gpu["mig"] else ():
+            profile = profiles[instance["profile"]]
+            prefix = f"nvidia.com/mig-{profile['name']}".replace("+", ".")
+            counts[prefix] = counts.get(prefix, 0) + 1
+            found |= {
+                f"{prefix}.count": str(counts[prefix]),
+                f"{prefix}.memory": str(profile["memory_mib"]),
+                f"{prefix}.product": f"{product}-MIG-{profile['name']}".replace("+", "."),
+                f"{prefix}.replicas": "1",
+                f"{prefix}.sharing-strategy": "none",
+                f"{prefix}.slices.gi": str(profile["compute_slices"]),
+                f"{prefix}.slices.ci": str(profile["compute_slices"]),
+                f"{prefix}.multiprocessors": str(profile["sm"]),
+            }
+    return found
