@@ -51,9 +51,7 @@ def find_table(product: str, *, memory_mib: int | None = None) -> GpuTable:
     entries = _BY_NAME.get(comparable(product)) or _cut_short(product)
     if not entries:
         raise _not_found(product)
-    if len(entries) > 1:
-        return _tell_apart(product, entries, memory_mib)
-    return entries[0]
+    return _tell_apart(product, entries, memory_mib if len(entries) > 1 else None)
 
 
 def all_tables() -> tuple[GpuTable, ...]:
@@ -82,13 +80,10 @@ def _cut_short(product: str) -> tuple[GpuTable, ...]:
 
 def _tell_apart(product: str, entries: tuple[GpuTable, ...], memory_mib: int | None) -> GpuTable:
     if memory_mib is not None:
-        for table in entries:
-            known = table.memory_mib
-            if known and abs(known - memory_mib) <= known * _MEMORY_TOLERANCE:
-                return table
-        unknown = [table for table in entries if table.memory_mib is None]
-        if len(unknown) == 1:
-            return unknown[0]
+        known = [table for table in entries if _is_about(table.memory_mib, memory_mib)]
+        entries = tuple(known) or tuple(item for item in entries if item.memory_mib is None)
+    if len(entries) == 1:
+        return entries[0]
     choices = " or ".join(
         f"{table.id} (its smallest profile is {table.profiles[0].name})" for table in entries
     )
@@ -97,6 +92,10 @@ def _tell_apart(product: str, entries: tuple[GpuTable, ...], memory_mib: int | N
         " `nvidia-smi mig -lgip` on the node shows which."
     )
     raise AmbiguousGpuError(message)
+
+
+def _is_about(known: int | None, memory_mib: int) -> bool:
+    return known is not None and abs(known - memory_mib) <= known * _MEMORY_TOLERANCE
 
 
 def _not_found(product: str) -> PlanningError:

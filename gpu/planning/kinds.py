@@ -1,6 +1,7 @@
 """What of each GPU product would meet a demand: which profile, which share, the whole GPU."""
 
 from collections.abc import Iterable, Iterator
+from typing import assert_never
 
 from gpu.planning.demands import Demand, FitReason, Isolation, Kind, Reason
 from gpu.planning.profiles import MigProfile
@@ -68,13 +69,16 @@ def _by_product(
 
 
 def _of_product(demand: Demand, gpus: list[GpuSnapshot]) -> Iterator[Kind | FitReason]:
-    match demand.isolation:
+    isolation = demand.isolation
+    match isolation:
         case Isolation.ISOLATED:
             yield from _isolated(demand, gpus)
         case Isolation.WHOLE:
             yield _whole(demand, gpus[0])
         case Isolation.SHARED:
             yield from _shared(demand, gpus)
+        case _:
+            assert_never(isolation)
 
 
 def _isolated(demand: Demand, gpus: list[GpuSnapshot]) -> Iterator[Kind | FitReason]:

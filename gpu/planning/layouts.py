@@ -120,17 +120,21 @@ def maximal_layouts(table: GpuTable) -> tuple[Layout, ...]:
 @lru_cache(maxsize=64)
 def presets(table: GpuTable) -> tuple[Preset, ...]:
     """Return the layouts that are usually asked for: all of one profile, and the balanced one."""
-    found = []
-    for shape in geometry(table).shapes:
-        for count in range(shape.limit, 0, -1):
-            layout = best_arrangement(table, (), Counter({shape.name: count}))
-            if layout is not None:
-                found.append(Preset(f"all-{shape.name}", layout))
-                break
+    found = [
+        Preset(f"all-{shape.name}", _most_of(table, shape)) for shape in geometry(table).shapes
+    ]
     balanced = _balanced(table)
     if balanced is not None:
         found.append(Preset("all-balanced", balanced))
     return tuple(found)
+
+
+def _most_of(table: GpuTable, shape: Shape) -> Layout:
+    tried = (
+        best_arrangement(table, (), Counter({shape.name: count}))
+        for count in range(shape.limit, 0, -1)
+    )
+    return next((layout for layout in tried if layout is not None), ())
 
 
 def _balanced(table: GpuTable) -> Layout | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import assert_never
 
 from gpu.planning.demands import CounterOffer, Demand, FitWhen, Isolation, Kind, OfferKind, Option
 from gpu.planning.gathering import best_option, most_of
@@ -100,7 +101,8 @@ def _sizes(snapshot: ClusterSnapshot, demand: Demand) -> set[int]:
         for gpu in node.gpus
         if demand.products is None or gpu.product in demand.products
     ]
-    match demand.isolation:
+    isolation = demand.isolation
+    match isolation:
         case Isolation.WHOLE:
             return {gpu.memory_mib for gpu in gpus}
         case Isolation.SHARED:
@@ -108,3 +110,5 @@ def _sizes(snapshot: ClusterSnapshot, demand: Demand) -> set[int]:
         case Isolation.ISOLATED:
             published = [table for table in tables_of(gpus) if table.is_published]
             return {item.memory_mib or 0 for table in published for item in plain_profiles(table)}
+        case _:
+            assert_never(isolation)

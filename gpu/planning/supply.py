@@ -3,6 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import assert_never
 
 from gpu.planning.arrangements import can_arrange
 from gpu.planning.demands import FitReason, Isolation, Kind
@@ -69,7 +70,8 @@ def gives(gpu: GpuSnapshot, kind: Kind) -> bool:
     """Return whether the GPU is one that could give the kind, in whatever state it is."""
     if gpu.product != kind.product:
         return False
-    match isolation_of(kind):
+    isolation = isolation_of(kind)
+    match isolation:
         case Isolation.ISOLATED:
             return gpu.table is not None and _offers(gpu.table, kind)
         case Isolation.WHOLE:
@@ -77,11 +79,14 @@ def gives(gpu: GpuSnapshot, kind: Kind) -> bool:
         case Isolation.SHARED:
             same = (kind.replicas, kind.resource_name) == (gpu.replicas, gpu.resource_name)
             return same and gpu.mode in {GpuMode.TIME_SLICING, GpuMode.MPS}
+        case _:
+            assert_never(isolation)
 
 
 def free_now(gpu: GpuSnapshot, kind: Kind) -> Layout | int:
     """Return the free instances of the kind's profile, or how many replicas are free."""
-    match isolation_of(kind):
+    isolation = isolation_of(kind)
+    match isolation:
         case Isolation.ISOLATED:
             if gpu.mode is not GpuMode.MIG or gpu.replicas > 1:
                 return ()
@@ -91,38 +96,40 @@ def free_now(gpu: GpuSnapshot, kind: Kind) -> Layout | int:
             return gpu.free_replicas if is_whole else 0
         case Isolation.SHARED:
             return gpu.free_replicas
+        case _:
+            assert_never(isolation)
 
 
 def most_when_empty(gpu: GpuSnapshot, kind: Kind) -> int:
-    """Return how many of the kind the GPU holds when nobody uses it, its sharing unchanged."""
-    match isolation_of(kind):
+    """Return how many of the kind the GPU can give at most: nobody uses it, nothing shares it."""
+    isolation = isolation_of(kind)
+    match isolation:
         case Isolation.ISOLATED:
-            if gpu.mode not in {GpuMode.MIG, GpuMode.WHOLE} or gpu.replicas > 1:
-                return 0
             return _most(gpu.table, kind.profile or "") if gpu.table else 0
         case Isolation.WHOLE:
-            return 0 if gpu.replicas > 1 else 1
+            return 1
         case Isolation.SHARED:
             return gpu.replicas
+        case _:
+            assert_never(isolation)
 
 
 def cut_for(gpu: GpuSnapshot, kind: Kind, units: int) -> Cut | None:
     """Return how the GPU comes to give `units` more than now with nobody in the way, if it can."""
     if gpu.table is None or gpu.replicas > 1 or gpu.granted or gpu.holders:
         return None
-    if isolation_of(kind) is Isolation.WHOLE:
+    if kind.profile is None:
         if units > 1 or gpu.mode is not GpuMode.MIG or gpu.in_use:
             return None
         return Cut(_to_whole(gpu.table, gpu.free, ()), room_lost=room(gpu.table, ()))
-    if kind.profile is None:
-        return None
     is_mig_enabled = gpu.mode is GpuMode.MIG
     return _cut(gpu.table, (is_mig_enabled, gpu.free, gpu.in_use), kind.profile, units)
 
 
 def force_for(gpu: GpuSnapshot, kind: Kind, units: int) -> Force | None:
     """Return how the GPU comes to give `units` more by taking from who has it, if it can."""
-    match isolation_of(kind):
+    isolation = isolation_of(kind)
+    match isolation:
         case Isolation.SHARED:
             return None
         case Isolation.WHOLE:
@@ -137,6 +144,8 @@ def force_for(gpu: GpuSnapshot, kind: Kind, units: int) -> Force | None:
                 cut = _cut(gpu.table, (False, (), ()), kind.profile, units)
                 return None if cut is None else Force((), takes_whole=True, plan=cut.plan)
             return _force(gpu.table, (gpu.free, gpu.in_use), kind.profile, units)
+        case _:
+            assert_never(isolation)
 
 
 def why_not_now(gpu: GpuSnapshot, kind: Kind) -> FitReason:

@@ -128,6 +128,8 @@ def test_slice_seven_is_reached_only_by_large_instances() -> None:
     assert unreachable_slices(A100, ()) == ()
     assert unreachable_slices(only(A100, "1g.5gb"), ()) == (7,)
     assert unreachable_slices(A100, layout("1g.5gb@6")) == (7,)
+    used_up = only(A30, "1g.6gb+me", "2g.12gb+me")
+    assert unreachable_slices(used_up, layout("1g.6gb+me@0")) == (1, 2, 3)
 
 
 def test_room_adds_slices_of_free_places() -> None:

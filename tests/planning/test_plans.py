@@ -15,7 +15,7 @@ from gpu.planning.layouts import check_layout, maximal_layouts, room
 from gpu.planning.notation import parse_current, parse_want
 from gpu.planning.placements import Placement
 from gpu.planning.plans import ContradictionError, CurrentGpu, GpuPlan, plan_gpu
-from gpu.planning.refusals import NoPlan, NoPlanReason, largest_part
+from gpu.planning.refusals import NoPlan, NoPlanReason, in_the_way, largest_part
 from gpu.planning.steps import Create, Destroy, DisableMig, EnableMig, ResetGpu, Step
 from gpu.planning.tables import GpuTable, UnknownProfileError, UnpublishedTableError
 from tests.planning.builders import (
@@ -239,6 +239,10 @@ def test_largest_part_may_have_to_leave_room() -> None:
     many = Counter({"1g.5gb": 7})
     assert largest_part(A100, (), many, Counter({"4g.20gb": 1})) == Counter({"1g.5gb": 3})
     assert largest_part(A100, layout("1g.5gb@0"), many, Counter({"7g.40gb": 1})) is None
+
+
+def test_nobody_is_in_the_way_of_what_fits_nowhere() -> None:
+    assert in_the_way(A100, layout("1g.5gb@0"), Counter({"7g.40gb": 2})) == ()
 
 
 # --- laws
