@@ -14,6 +14,7 @@ os.environ.setdefault("DATABASE_POOL_SIZE", "16")
 
 _pages: Callable[..., Awaitable[None]] = get_asgi_application()
 
+from portal.patience import with_patience  # noqa: E402  needs settings
 from portal.stream import Receive, Scope, Send, close_hub, stream_app  # noqa: E402  needs settings
 
 LIVE_PATH = "/live/"
@@ -26,7 +27,7 @@ async def application(scope: Scope, receive: Receive, send: Send) -> None:
     elif scope["type"] == "http" and scope["path"] == LIVE_PATH:
         await stream_app(scope, receive, send)
     else:
-        await _pages(scope, receive, send)
+        await with_patience(_pages, scope, receive, send)
 
 
 async def _lifespan(receive: Receive, send: Send) -> None:

@@ -7,6 +7,7 @@ from portal.env import EnvError
 
 POOL_WAIT_SECONDS = 4
 CONNECT_SECONDS = 3
+RECONNECT_SECONDS = 3
 
 
 def database_settings(
@@ -32,7 +33,14 @@ def database_settings(
     options: dict[str, Any] = {"connect_timeout": CONNECT_SECONDS, **dict(parse_qsl(parts.query))}
     host = options.pop("host", None) or unquote(parts.hostname or "")
     if pool_size:
-        options["pool"] = {"min_size": 1, "max_size": pool_size, "timeout": POOL_WAIT_SECONDS}
+        options["pool"] = {
+            "min_size": 1,
+            "max_size": pool_size,
+            "timeout": POOL_WAIT_SECONDS,
+            # After so long a page's own wish for a connection starts the next attempt, at once,
+            # instead of a back-off that outlasts the outage.
+            "reconnect_timeout": RECONNECT_SECONDS,
+        }
     return {
         "ENGINE": "django.db.backends.postgresql",
         "NAME": database,

@@ -20,14 +20,16 @@ def is_database_outage(error: BaseException | None) -> bool:
     return state is None or state.startswith(_CONNECTION_CLASSES)
 
 
-def outage_response(request: HttpRequest) -> HttpResponse:
+def outage_page(request_id: str = "") -> str:
     """Return a page that says what is wrong and asks again by itself; it needs no database."""
-    context = {
-        "retry_seconds": RETRY_SECONDS,
-        "request_id": getattr(request, "request_id", ""),
-    }
+    context = {"retry_seconds": RETRY_SECONDS, "request_id": request_id}
+    return render_to_string("503.html", context)
+
+
+def outage_response(request: HttpRequest) -> HttpResponse:
+    """Answer a request with that page."""
     return HttpResponse(
-        render_to_string("503.html", context),
+        outage_page(getattr(request, "request_id", "")),
         status=503,
         headers={
             "Retry-After": str(RETRY_SECONDS),

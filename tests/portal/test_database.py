@@ -27,7 +27,12 @@ def test_a_socket_folder_may_stand_in_the_query() -> None:
 def test_a_pool_is_for_processes_with_threads_and_keeps_no_connection_of_its_own() -> None:
     found = database_settings("postgres://db/portal", pool_size=16)
 
-    assert found["OPTIONS"]["pool"] == {"min_size": 1, "max_size": 16, "timeout": 4}
+    assert found["OPTIONS"]["pool"] == {
+        "min_size": 1,
+        "max_size": 16,
+        "timeout": 4,
+        "reconnect_timeout": 3,
+    }
     assert found["CONN_MAX_AGE"] == 0
 
 
