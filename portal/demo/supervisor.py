@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -146,8 +147,9 @@ class _Demo:
             check=False,
         )
         if result.returncode != 0:
-            reason = (result.stderr.strip() or result.stdout.strip()).split("\n")[-1]
-            message = f"manage.py {words[0]} failed: {reason}"
+            log = self._logs / f"{words[0]}.log"
+            log.write_text(result.stdout + result.stderr)
+            message = f"manage.py {words[0]} failed: {_reason(result.stderr)} (all of it: {log})"
             raise DemoError(message)
         if news := result.stdout.rstrip():
             self._say(news)
@@ -215,6 +217,13 @@ _WEB_WORDS = (
     "--no-access-log",
     "--timeout-graceful-shutdown=2",
 )
+
+
+def _reason(stderr: str) -> str:
+    """Return the line of an error output that names the error."""
+    lines = stderr.strip().split("\n")
+    named = [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b.*: ", line)]
+    return (named or lines)[-1].strip()
 
 
 def _check_port(port: int) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+_COVERAGE = {name: value for name, value in os.environ.items() if name.startswith("COV")}
 PRODUCTION = {
     "DEPLOYMENT": "production",
     "SECRET_KEY": "k" * 25 + "0123456789" * 4,
@@ -21,7 +22,7 @@ def manage(environment: dict[str, str], *words: str) -> subprocess.CompletedProc
     """Run manage.py with this environment and nothing else."""
     return subprocess.run(
         [sys.executable, str(ROOT / "manage.py"), *words],
-        env={"PATH": os.environ["PATH"], **environment},
+        env={"PATH": os.environ["PATH"], **_COVERAGE, **environment},
         cwd=ROOT,
         capture_output=True,
         text=True,
