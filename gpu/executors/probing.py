@@ -21,7 +21,6 @@ from gpu.planning.nvidia_smi import (
 from gpu.planning.observed import ObservedGpu, ObservedInstance, ObservedNode
 from gpu.planning.profiles import MigProfile
 
-
 # nvidia-smi answers these with a status of their own; they are findings, not failures.
 _NONE = (
     "No MIG-enabled devices found",

@@ -9,6 +9,7 @@ from django.utils import timezone
 from gpu.models import Allocation, Offering, SliceRequest
 from gpu.ports import Cluster
 from gpu.reconcilers import operations, queue
+from gpu.selectors import fit
 from gpu.selectors.progress import milestones
 from gpu.services import requests
 from gpu.services.operations import due_operation_ids
@@ -22,14 +23,15 @@ _PATIENCE_S = 8.0
 _WORDS = {
     "submitted": "request submitted",
     "approved": "request approved",
-    "planned": "change of a GPU planned",
-    "cordoning": "node cordoned",
-    "draining": "nobody in the way",
-    "applying": "GPU instance cut on the node",
-    "restarting_plugin": "device plugin restarted",
-    "awaiting_allocatable": "kubelet reports the new devices",
-    "verifying": "seen from inside verification Pods",
-    "uncordoning": "node given back to the scheduler",
+    "operation.planned": "change of a GPU planned",
+    "operation.approved": "node and GPU checked",
+    "operation.cordoning": "node cordoned",
+    "operation.draining": "nobody in the way",
+    "operation.applying": "GPU instance cut on the node",
+    "operation.restarting_plugin": "device plugin restarted",
+    "operation.awaiting_allocatable": "kubelet reports the new devices",
+    "operation.verifying": "seen from inside verification Pods",
+    "operation.uncordoning": "node given back to the scheduler",
     "allocated": "slice granted to the tenant",
     "ready": "quota written and tested: slice ready",
 }
@@ -47,7 +49,7 @@ def play(cluster: Cluster, *, say: Callable[[str], None], timeout_s: float, keep
         requests.Wish(
             tenant=tenant,
             offering=offering,
-            memory_mib=_memory_that_needs_a_change(),
+            memory_mib=fit.memory_that_needs_a_change(),
             count=1,
             days=3,
             purpose="Tour: fine-tuning a small vision model",
@@ -136,10 +138,3 @@ def _drive(request_id: int, cluster: Cluster) -> None:
     for operation_id in due_operation_ids(timezone.now()):
         operations.advance(operation_id, cluster=cluster)
     queue.advance_request(request_id, cluster=cluster)
-
-
-def _memory_that_needs_a_change() -> int:
-    """Return a size for which an instance has to be cut, so that the tour shows the whole way."""
-    from gpu.selectors import fit  # noqa: PLC0415
-
-    return fit.memory_that_needs_a_change()

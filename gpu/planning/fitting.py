@@ -21,7 +21,7 @@ from gpu.planning.gathering import Chooser, best_option, least_room_lost
 from gpu.planning.kinds import kinds_for
 from gpu.planning.offers import counter_offers
 from gpu.planning.snapshot import ClusterSnapshot, GpuSnapshot, NodeSnapshot
-from gpu.planning.supply import free_now, gives, most_when_empty, obstacle, why_not_now
+from gpu.planning.supply import free_count, gives, most_when_empty, obstacle, why_not_now
 from gpu.planning.waiting import estimate
 
 
@@ -102,18 +102,20 @@ def _why_not(
 def _why_not_here(
     node: NodeSnapshot, gpu: GpuSnapshot, demand: Demand, kind: Kind
 ) -> FitReason | None:
-    """Return why the GPU gives nothing of the kind at once; None if it does, but not enough."""
+    """Return why the GPU gives nothing of the kind at once, or no more; None if it gives all."""
     if not _is_large_enough(node, demand):
         return FitReason.NODE_TOO_SMALL
     blocked = obstacle(node, gpu)
     if blocked is not None:
         return blocked
-    if not free_now(gpu, kind):
-        return why_not_now(gpu, kind)
-    amounts = demand.beside or node.part_of(kind.memory_mib)
-    if amounts is not None and node.left is not None and not node.left.holds(amounts):
-        return FitReason.NODE_FULL
-    return None
+    if free_count(gpu, kind):
+        wanted = min(demand.count, sum(free_count(other, kind) for other in node.gpus))
+        amounts = demand.beside or node.part_of(kind.memory_mib)
+        if amounts and node.left and not node.left.holds(amounts.part(wanted, 1)):
+            return FitReason.NODE_FULL
+        if gpu.is_idle:
+            return None
+    return why_not_now(gpu, kind)
 
 
 def _is_large_enough(node: NodeSnapshot, demand: Demand) -> bool:

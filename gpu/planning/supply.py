@@ -100,6 +100,14 @@ def free_now(gpu: GpuSnapshot, kind: Kind) -> Layout | int:
             assert_never(isolation)
 
 
+def free_count(gpu: GpuSnapshot, kind: Kind) -> int:
+    """Return how many of the kind are free on the GPU; none on one that cannot give it."""
+    if not gives(gpu, kind):
+        return 0
+    free = free_now(gpu, kind)
+    return free if isinstance(free, int) else len(free)
+
+
 def most_when_empty(gpu: GpuSnapshot, kind: Kind) -> int:
     """Return how many of the kind the GPU can give at most: nobody uses it, nothing shares it."""
     isolation = isolation_of(kind)

@@ -11,7 +11,7 @@ from gpu.manifests import CORDONED_BY
 from gpu.models import Operation
 from gpu.objects import PodObject
 from gpu.planning.resources import differences
-from gpu.ports import NODE, POD, AlreadyExistsError, NotFoundError, Scope
+from gpu.ports import NODE, POD, AlreadyExistsError, NotFoundError, Scope, UnreachableError
 from gpu.reconcilers.looks import Again, Context, Fail, Go, Look, Wait, hostname
 from gpu.selectors.tables import table_of
 from gpu.services import operations
@@ -82,21 +82,22 @@ def verify(context: Context) -> Look:
         plan = _free_devices(context)
         operations.remember(context.operation, verify=plan)
     pods = _ensure_pods(context, plan)
-    failed = [pod for pod in pods.values() if pod.phase == "Failed"]
+    failed = [pod for pod in pods.values() if pod.is_finished]
     if failed:
         return Fail(
             "verification_failed",
-            _("Verification Pod %(pod)s failed: %(reason)s"),
+            _("Verification Pod %(pod)s ended before it was read: %(reason)s"),
             {"pod": failed[0].name, "reason": failed[0].message or "no reason given"},
         )
-    waiting = [pod for pod in pods.values() if not pod.is_finished]
-    if waiting:
+    logs = {name: _log(context, pod) for name, pod in pods.items()}
+    done = sum(manifests.VERIFIED in log for log in logs.values())
+    if done < len(pods):
         return Wait(
             _POLL_S,
-            _("%(done)s of %(all)s verification Pods have ended."),
-            {"done": len(pods) - len(waiting), "all": len(pods)},
+            _("%(done)s of %(all)s verification Pods have looked."),
+            {"done": done, "all": len(pods)},
         )
-    return _judge(context, pods)
+    return _judge(context, pods, logs)
 
 
 def uncordon(context: Context) -> Look:
@@ -185,16 +186,22 @@ def _start_pod(context: Context, name: str, node: str, resource: str | None) -> 
         return context.cluster.read(POD, name, settings.SYSTEM_NAMESPACE)
 
 
-def _judge(context: Context, pods: dict[str, PodObject]) -> Look:
+def _log(context: Context, pod: PodObject) -> str:
+    try:
+        return context.cluster.read_log(pod.name, pod.namespace)
+    except UnreachableError:
+        return ""
+
+
+def _judge(context: Context, pods: dict[str, PodObject], logs: dict[str, str]) -> Look:
     table = table_of(context.operation.gpu.model)
     rows: list[dict[str, Any]] = []
     blind_log = ""
     for name, pod in pods.items():
-        log = context.cluster.read_log(name, settings.SYSTEM_NAMESPACE)
         if pod.resources:
-            rows.append(verification.row(name, next(iter(pod.resources)), log))
+            rows.append(verification.row(name, next(iter(pod.resources)), logs[name]))
         else:
-            blind_log = log
+            blind_log = logs[name]
     sees_all = verification.devices_seen(blind_log)
     evidence = {
         "pods": rows,

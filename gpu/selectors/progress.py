@@ -9,7 +9,11 @@ from gpu.models import Operation, OperationStep, SliceRequest
 
 @dataclass(frozen=True, slots=True)
 class Milestone:
-    """One thing that happened: a code for the page to name it, when, and what was said."""
+    """One thing that happened: a code for the page to name it, when, and what was said.
+
+    Codes are `submitted`, `approved`, `declined`, `allocated`, `ready`, `ended`, and
+    `operation.<state>` for the steps of changes.
+    """
 
     code: str
     at: datetime
@@ -48,4 +52,5 @@ def _steps(operation: Operation) -> Iterator[Milestone]:
         if step.finished_at is None:
             continue
         is_failure = step.outcome == OperationStep.Outcome.FAILED
-        yield Milestone(step.state, step.finished_at, step.said, is_failure=is_failure)
+        code = f"operation.{step.state}"
+        yield Milestone(code, step.finished_at, step.said, is_failure=is_failure)

@@ -226,7 +226,9 @@ class SimulatedCluster:
                 return
             hidden(pod)["script"] = "done"
             hidden(pod)["exit_code"] = code
-            hidden(pod)["finish_at"] = self.clock() + SCRIPT_S * self.pace
+            # A sleep at the end is as long as it says, whatever the pace.
+            ends_in = SCRIPT_S * self.pace + kubelet.sleeps_after_s(pod)
+            hidden(pod)["finish_at"] = self.clock() + ends_in
             tx.set_log(script.uid, output)
             tx.put(pod)
         kubelet.forget_script(script.uid, self._scratch)

@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import os
+import re
 import subprocess
 import tempfile
 from collections.abc import Mapping
@@ -18,6 +19,7 @@ from gpu.adapters.smi.run import DIRECTORY, VISIBLE
 from gpu.ports import Manifest
 
 _SCRIPT_LIMIT_S = 120
+_FINAL_SLEEP = re.compile(r";\s*sleep (\d+)\s*$")
 
 
 class NoDeviceError(Exception):
@@ -38,8 +40,14 @@ def script_of(pod: Manifest) -> str | None:
     """Return the shell script that has to be run for real, or None for a Pod that just runs."""
     command = pod["spec"]["containers"][0].get("command") or []
     if command[:2] == ["sh", "-c"] and "nvidia-smi" in command[2]:
-        return str(command[2])
+        return _FINAL_SLEEP.sub("", command[2])
     return None
+
+
+def sleeps_after_s(pod: Manifest) -> float:
+    """Return how long a script sleeps at its end, which is not really waited for."""
+    match = _FINAL_SLEEP.search((pod["spec"]["containers"][0].get("command") or [""])[-1])
+    return float(match[1]) if match else 0.0
 
 
 def runs_for_s(pod: Manifest) -> float | None:

@@ -13,7 +13,7 @@ def nvidia_smi_command(python: str) -> list[str]:
         f"import sys; sys.path.insert(0, {str(_ROOT)!r});"
         " from gpu.adapters.smi.run import main; main()"
     )
-    return [python, "-I", "-S", "-B", "-c", code]
+    return [python, "-I", "-S", "-c", code]
 
 
 def install(folder: Path) -> Path:

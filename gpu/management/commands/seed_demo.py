@@ -19,8 +19,9 @@ class Command(BaseCommand):
         if settings.CLUSTER != "simulated":
             message = "seed_demo makes people with a public password; it needs CLUSTER=simulated."
             raise CommandError(message)
-        from gpu.adapters.simulated import build_lab  # noqa: PLC0415  # only here
+        from gpu.adapters.simulated import SimulatedCluster, build_lab  # noqa: PLC0415  # only here
 
         cluster = gateways.cluster()
+        assert isinstance(cluster, SimulatedCluster)  # noqa: S101  # by the setting just checked
         build_lab(cluster)
         seeding.seed(cluster, say=self.stdout.write)
