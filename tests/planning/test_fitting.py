@@ -140,6 +140,20 @@ def test_node_without_cpu_left_gives_nothing() -> None:
     assert FitReason.NODE_TOO_SMALL in [reason.code for reason in found.reasons]
 
 
+def test_node_that_holds_one_but_not_two_is_full() -> None:
+    part = Beside(64_000, 500_000, 1_000_000)
+    tight = replace(node("n1", whole_gpu("a"), whole_gpu("b")), left=part)
+    found = fit(cluster(tight), Demand(Isolation.WHOLE, count=2))
+    assert found.reasons == (Reason(FitReason.NODE_FULL, A100.product, 2),)
+    assert fit(cluster(tight), Demand(Isolation.WHOLE)).when is FitWhen.NOW
+
+
+def test_gpu_that_is_free_is_never_called_in_use() -> None:
+    snapshot = cluster(node("n1", whole_gpu("a"), whole_gpu("b", "x")))
+    found = fit(snapshot, Demand(Isolation.WHOLE, count=2))
+    assert found.reasons == (Reason(FitReason.FULL, A100.product, 1),)
+
+
 # --- after a change that harms nobody
 
 
@@ -262,6 +276,7 @@ def test_node_is_changed_one_gpu_at_a_time_but_gives_what_is_free() -> None:
         (whole_gpu("a"), Demand(Isolation.SHARED), FitReason.NOT_SHARED),
         (shared_gpu("a"), Demand(Isolation.SHARED, 20 * GIB), FitReason.MEMORY_TOO_LARGE),
         (whole_gpu("a"), Demand(Isolation.WHOLE, 50 * GIB), FitReason.MEMORY_TOO_LARGE),
+        (shared_gpu("a", "x", "y"), Demand(Isolation.SHARED, count=3), FitReason.FULL),
         (mig_gpu("a"), isolated(50), FitReason.MEMORY_TOO_LARGE),
         (mig_gpu("a"), Demand(Isolation.ISOLATED, profile="3g.40gb"), FitReason.PROFILE_UNKNOWN),
         (mig_gpu("a"), isolated(1, count=8), FitReason.TOO_MANY),
