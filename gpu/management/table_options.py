@@ -2,14 +2,13 @@
 
 import argparse
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 from django.core.management.base import CommandError
 
 from gpu.planning.catalogue import find_table
-from gpu.planning.driver_tables import read_tables
+from gpu.planning.driver_tables import driver_table, read_tables
 from gpu.planning.errors import PlanningError
 from gpu.planning.tables import GpuTable
 
@@ -45,15 +44,18 @@ def chosen_table(options: dict[str, Any]) -> GpuTable:
     product, path, index = options["gpu"], options["from_nvidia_smi"], options["index"]
     if index is not None and index < 0:
         refuse(f"A GPU's index is 0 or more, not {index}.", "--index")
-    if path is not None:
-        table = _from_file(path, index)
-        return replace(table, product=product) if product else table
-    if product is None:
+    if path is None and product is None:
         refuse("Give --gpu PRODUCT or --from-nvidia-smi FILE.")
+    read = None if path is None else _from_file(path, index)
+    if product is None and read is not None:
+        return read
     try:
-        return find_table(product)
+        known = find_table(product or "", memory_mib=read.memory_mib if read else None)
     except PlanningError as error:
         refuse(error, "--gpu")
+    if read is None:
+        return known
+    return driver_table(read.profiles, product=known.product, memory_mib=read.memory_mib)
 
 
 def _from_file(path: str, index: int | None) -> GpuTable:
