@@ -266,7 +266,7 @@ def _section(text: str, heading: str) -> Iterator[tuple[int, str]]:
     """Yield the rows of the tables under a heading such as ``GPU instances:``."""
     inside = False
     for number, line in _lines(text):
-        if "|" not in line and not line.lstrip().startswith("+-"):
+        if "|" not in line and "+--" not in line:
             inside = False
         elif title := _HEADING.search(line):
             inside = title[1] == heading

@@ -3,6 +3,7 @@
 import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, override
 
 from gpu.planning.errors import PlanningError
@@ -118,12 +119,15 @@ def table_to_json(table: GpuTable) -> dict[str, Any]:
 
 
 def table_from_json(data: Mapping[str, Any]) -> GpuTable:
-    """Read what `table_to_json` wrote; raise `InvalidTableError` for anything else."""
+    """Read what `table_to_json` wrote; raise `InvalidTableError` for anything else.
+
+    Equal tables come back as the same object.
+    """
     try:
         values = dict(data)
         totals = values.pop("engine_totals")
         profiles = tuple(_profile_from_json(item) for item in values.pop("profiles"))
-        return GpuTable(
+        table = GpuTable(
             **values,
             profiles=profiles,
             engine_totals=None if totals is None else Engines(*totals),
@@ -131,6 +135,13 @@ def table_from_json(data: Mapping[str, Any]) -> GpuTable:
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         message = f"The stored MIG table cannot be read ({error}); probe the node again."
         raise InvalidTableError(message) from error
+    return _first_of_equals(table)
+
+
+@lru_cache(maxsize=256)
+def _first_of_equals(table: GpuTable) -> GpuTable:
+    """Return the table that was equal to this one first: caches compare it by identity then."""
+    return table
 
 
 def _profile_to_json(profile: MigProfile) -> dict[str, Any]:

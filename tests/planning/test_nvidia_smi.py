@@ -136,6 +136,16 @@ def test_gpu_instances_are_read_with_ids_and_places() -> None:
     assert (third.gpu, third.placement) == (10, Placement(4, 4))
 
 
+def test_lines_may_begin_with_the_time_of_a_log() -> None:
+    def stamped(text: str) -> str:
+        return "\n".join(f"2026-12-01T10:00:00.000000000Z {line}" for line in text.splitlines())
+
+    assert read_gpu_instances(stamped(LGI)) == read_gpu_instances(LGI)
+    assert read_compute_instances(stamped(LCI)) == read_compute_instances(LCI)
+    assert read_profiles(stamped(MIG)) == read_profiles(MIG)
+    assert read_listing(stamped(LISTING)) == read_listing(LISTING)
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
