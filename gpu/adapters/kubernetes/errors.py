@@ -115,7 +115,8 @@ def eviction_refusal(asked: str, answer: Answer) -> ClusterError:
 
 def log_refusal(asked: str, answer: Answer) -> ClusterError:
     """Return the error for a log; a container that has not started yet is asked again later."""
-    not_yet = ("is waiting to start", "does not have a host assigned")
+    # The last one is the kubelet's answer between the container's start and its first status.
+    not_yet = ("is waiting to start", "does not have a host assigned", "is not available")
     if answer.code == HTTPStatus.BAD_REQUEST and any(words in answer.message for words in not_yet):
         return UnreachableError(f"Cannot {asked}: {answer.message}")
     return refusal(asked, answer)
