@@ -142,10 +142,11 @@ def test_node_without_cpu_left_gives_nothing() -> None:
 
 def test_node_that_holds_one_but_not_two_is_full() -> None:
     part = Beside(64_000, 500_000, 1_000_000)
-    tight = replace(node("n1", whole_gpu("a"), whole_gpu("b")), left=part)
-    found = fit(cluster(tight), Demand(Isolation.WHOLE, count=2))
-    assert found.reasons == (Reason(FitReason.NODE_FULL, A100.product, 2),)
-    assert fit(cluster(tight), Demand(Isolation.WHOLE)).when is FitWhen.NOW
+    other = whole_gpu("c", table=A30)
+    tight = replace(node("n1", whole_gpu("a"), whole_gpu("b"), other), left=part)
+    wanted = Demand(Isolation.WHOLE, count=2, products=frozenset({A100.product}))
+    assert fit(cluster(tight), wanted).reasons == (Reason(FitReason.NODE_FULL, A100.product, 2),)
+    assert fit(cluster(tight), replace(wanted, count=1)).when is FitWhen.NOW
 
 
 def test_gpu_that_is_free_is_never_called_in_use() -> None:
@@ -197,6 +198,9 @@ def test_gpu_with_mig_is_cut_before_a_whole_one_and_where_least_room_is_lost() -
     assert [change.gpu_uuid for change in option.changes] == ["used"]
     large = option_of(fit(snapshot, isolated(39)).option)
     assert [change.gpu_uuid for change in large.changes] == ["empty"]
+    same_room = cluster(node("n1", mig_gpu("idle", "4g.20gb@0"), mig_gpu("used", "4g.20gb@0!")))
+    option = option_of(fit(same_room, isolated(1)).option)
+    assert [change.gpu_uuid for change in option.changes] == ["used"]
 
 
 def test_several_are_free_or_cut_on_as_few_gpus_as_can_be() -> None:

@@ -52,6 +52,8 @@ def plan(table: GpuTable, current: str, want: str) -> GpuPlan | NoPlan:
         (A100, "2g.10gb@0,2g.10gb@2!", "3g.20gb", "2g.10gb@2 3g.20gb@4"),
         (A100_80, "", "1g.10gb," * 6 + "1g.10gb", " ".join(f"1g.10gb@{i}" for i in range(7))),
         (A100_80, "", "3g.39gb", "3g.40gb@4"),
+        # Either one goes so that the 3g has room: the smaller.
+        (A100, "1g.5gb@0,2g.10gb@4", "1g.5gb,2g.10gb,3g.20gb", "3g.20gb@0 2g.10gb@4 1g.5gb@6"),
         (A30, "1g.6gb+me@3!", "2g.12gb,1g.6gb", "2g.12gb@0 1g.6gb@2 1g.6gb+me@3"),
         (RTX_PRO, "1g.24gb+me.all@0!", "2g.48gb-me", "1g.24gb+me.all@0 2g.48gb-me@6"),
         (RTX_PRO, "", "4g.96gb+gfx", "4g.96gb+gfx@0"),

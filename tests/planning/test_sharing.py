@@ -77,8 +77,8 @@ def test_all_shares_together_are_never_more_than_the_gpu(memory: int, replicas: 
     assert units.millisevenths * replicas <= whole.millisevenths
 
 
-@given(tables, st.randoms(use_true_random=False))
-def test_instances_of_a_layout_are_never_more_than_the_gpu(table: GpuTable, random: object) -> None:
+@given(tables)
+def test_instances_of_a_layout_are_never_more_than_the_gpu(table: GpuTable) -> None:
     if table.memory_mib is None or any(item.memory_mib is None for item in table.profiles):
         return
     whole = whole_units(table.memory_mib)
