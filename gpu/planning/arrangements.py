@@ -53,6 +53,8 @@ def arrangements(
     shapes: Geometry, load: Load, want: Counter[str]
 ) -> Iterator[tuple[Load, tuple[Slot, ...]]]:
     """Yield every way to lay the wanted profiles beside `load`: the new load and the new slots."""
+    if load.total + want.total() > shapes.max_instances:
+        return iter(())
     wanted = [shapes.shape_of(name) for name, count in want.items() for _ in range(count)]
     # The hardest to place come first; equal shapes stand together, so that none is swapped in vain.
     wanted.sort(key=lambda shape: (-shape.size, len(shape.slots), shape.index))

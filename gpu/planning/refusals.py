@@ -1,13 +1,13 @@
 """Why a GPU cannot hold what is wanted, and what comes nearest to it."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import combinations
 
 from gpu.planning.arrangements import can_arrange
-from gpu.planning.geometry import Geometry, Layout, Shape, geometry
+from gpu.planning.geometry import Geometry, Layout, Shape, geometry, load_of
 from gpu.planning.tables import GpuTable
 
 
@@ -80,14 +80,16 @@ def largest_part(
     `must` are profiles that have to fit beside that part; ``None`` when even they do not.
     """
     shapes = geometry(table)
+    taken = load_of(shapes, in_use)
     kinds = [shapes.shape_of(name) for name in want]
-    parts = sorted(
-        _parts(shapes, kinds, want, shapes.memory_slices),
-        key=lambda part: _weight(shapes, part),
-        reverse=True,
-    )
+    free = shapes.memory_slices - taken.mask.bit_count(), shapes.max_instances - taken.total
+    parts = sorted(_parts(kinds, want, *free), key=lambda part: _weight(kinds, part), reverse=True)
     must = must or Counter()
-    return next((part for part in parts if can_arrange(table, in_use, part + must)), None)
+    for part in parts:
+        names = Counter({kind.name: count for kind, count in zip(kinds, part, strict=True)})
+        if can_arrange(table, in_use, names + must):
+            return +names
+    return None
 
 
 def named(want: Counter[str]) -> str:
@@ -97,24 +99,23 @@ def named(want: Counter[str]) -> str:
 
 
 def _parts(
-    shapes: Geometry, kinds: list[Shape], want: Counter[str], slices: int
-) -> Iterator[Counter[str]]:
-    """Yield every sub-multiset that could fit by its memory slices and its profiles' limits."""
+    kinds: Sequence[Shape], want: Counter[str], slices: int, instances: int
+) -> Iterator[tuple[int, ...]]:
+    """Yield, as counts of each kind, every part that could fit by slices and limits alone."""
     if not kinds:
-        yield Counter()
+        yield ()
         return
     shape, *others = kinds
-    most = min(want[shape.name], shape.limit, slices // shape.size)
+    most = min(want[shape.name], shape.limit, slices // shape.size, instances)
     for count in range(most + 1):
-        for rest in _parts(shapes, others, want, slices - count * shape.size):
-            yield Counter({shape.name: count}) + rest
+        for rest in _parts(others, want, slices - count * shape.size, instances - count):
+            yield (count, *rest)
 
 
-def _weight(shapes: Geometry, part: Counter[str]) -> tuple[int, int, int]:
-    items = [(shapes.shape_of(name), count) for name, count in part.items()]
-    memory = sum(shape.size * count for shape, count in items)
-    compute = sum(shape.compute * count for shape, count in items)
-    return memory, compute, part.total()
+def _weight(kinds: Sequence[Shape], counts: Sequence[int]) -> tuple[int, int, int]:
+    memory = sum(shape.size * count for shape, count in zip(kinds, counts, strict=True))
+    compute = sum(shape.compute * count for shape, count in zip(kinds, counts, strict=True))
+    return memory, compute, sum(counts)
 
 
 def _impossible(
@@ -130,7 +131,7 @@ def _impossible(
     if want.total() > shapes.max_instances:
         sentence = f"{model} holds at most {shapes.max_instances} instances, not {want.total()}."
         yield NoPlanReason.TOO_MANY_INSTANCES, sentence
-    memory, compute, _ = _weight(shapes, want)
+    memory, compute, _ = _weight([shape for shape, _ in items], list(want.values()))
     if memory > shapes.memory_slices:
         sentence = f"{words} {do} {memory} memory slices; {model} has {shapes.memory_slices}."
         yield NoPlanReason.NOT_ENOUGH_MEMORY_SLICES, sentence
