@@ -1,0 +1,55 @@
+// The request form's slider: it moves over the sizes that the cluster really has, and keeps in
+// step with the number field beside it. Without this file the number field is all there is.
+(() => {
+  const parts = () => {
+    const box = document.querySelector('[data-memory]');
+    return box && { box, slider: box.querySelector('[data-memory-slider]'), field: box.querySelector('[name="memory"]') };
+  };
+
+  function sizes(box) {
+    const form = box.closest('form');
+    const isolation = form.querySelector('[name="isolation"]:checked')?.value ?? '';
+    const product = form.querySelector('[name="gpu_model"]')?.value ?? '';
+    const known = JSON.parse(box.dataset.sizes)[isolation] ?? {};
+    return known[product] ?? known[''] ?? [];
+  }
+
+  function step(list, gib) {
+    const found = list.findIndex((size) => Number(size) >= gib);
+    return found < 0 ? list.length - 1 : found;
+  }
+
+  function say(slider, list) {
+    const size = list[Number(slider.value)];
+    if (size) slider.setAttribute('aria-valuetext', `${size} GiB`);
+  }
+
+  function follow() {
+    const found = parts();
+    if (!found) return;
+    const { box, slider, field } = found;
+    const list = sizes(box);
+    slider.max = String(Math.max(0, list.length - 1));
+    slider.disabled = list.length < 2;
+    if (field.value) slider.value = String(step(list, Number(field.value)));
+    say(slider, list);
+  }
+
+  document.addEventListener('input', (event) => {
+    const found = parts();
+    if (!found) return;
+    if (event.target !== found.slider) {
+      if (found.box.closest('form').contains(event.target)) follow();
+      return;
+    }
+    const list = sizes(found.box);
+    found.field.value = list[Number(found.slider.value)] ?? found.field.value;
+    say(found.slider, list);
+  });
+  document.addEventListener('change', (event) => {
+    if (event.target !== parts()?.slider) follow();
+  });
+  document.addEventListener('htmx:afterSwap', follow);
+  document.addEventListener('DOMContentLoaded', follow);
+  follow();
+})();
