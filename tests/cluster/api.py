@@ -41,10 +41,10 @@ class Api:
         """Server-side apply an object, taking over every field."""
         return self._call("PATCH", f"{path}?fieldManager=lab&force=true", body, _APPLY)
 
-    def delete(self, path: str) -> None:
-        """Delete an object at once; one that is not there is fine."""
+    def delete(self, path: str, *, grace_s: int = 0) -> None:
+        """Delete an object, at once if not told otherwise; one that is not there is fine."""
         try:
-            self._call("DELETE", path, {"gracePeriodSeconds": 0}, "application/json")
+            self._call("DELETE", path, {"gracePeriodSeconds": grace_s}, "application/json")
         except urllib.error.HTTPError as error:
             if error.code != 404:
                 raise

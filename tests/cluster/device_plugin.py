@@ -4,9 +4,11 @@ from typing import Any
 
 from tests.cluster.api import Api
 from tests.cluster.images import DEVICE_PLUGIN
+from tests.cluster.processes import wait_until
 
 NAMESPACE = "nvidia-device-plugin"
 NAME = "nvidia-device-plugin"
+_RESTART_TIMEOUT_S = 30
 _LABELS = {"app.kubernetes.io/name": NAME, "app.kubernetes.io/instance": "nvdp"}
 _FOLDERS = {
     "device-plugin": "/var/lib/kubelet/device-plugins",
@@ -27,10 +29,32 @@ def install(api: Api) -> None:
 
 
 def restart(api: Api, node: str) -> None:
-    """Delete the plugin's Pod on one node; its DaemonSet makes a new one."""
-    for pod in api.get(f"/api/v1/namespaces/{NAMESPACE}/pods")["items"]:
-        if pod["spec"].get("nodeName") == node:
-            api.delete(f"/api/v1/namespaces/{NAMESPACE}/pods/{pod['metadata']['name']}")
+    """Delete the plugin's Pod on one node and wait for the one that its DaemonSet makes next.
+
+    The old one must be gone first: a kubelet that hears it hang up after the new one has registered
+    takes the new one for gone.
+    """
+    old = _pods(api, node)
+    for pod in old.values():
+        path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod['metadata']['name']}"
+        api.delete(path, grace_s=1)
+
+    def is_new() -> bool:
+        pods = _pods(api, node)
+        return not old.keys() & pods.keys() and any(map(_is_ready, pods.values()))
+
+    wait_until(is_new, f"a new device plugin on {node}", timeout_s=_RESTART_TIMEOUT_S)
+
+
+def _pods(api: Api, node: str) -> dict[str, Any]:
+    """Return the plugin's Pods on a node by UID."""
+    pods = api.get(f"/api/v1/namespaces/{NAMESPACE}/pods")["items"]
+    return {p["metadata"]["uid"]: p for p in pods if p["spec"].get("nodeName") == node}
+
+
+def _is_ready(pod: dict[str, Any]) -> bool:
+    conditions = pod["status"].get("conditions", ())
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
 
 def _daemon_set() -> dict[str, Any]:

@@ -48,7 +48,18 @@ def _reason_against_machine() -> str | None:
         return "a lab node needs root, for containerd and mounts"
     if shutil.which("unshare") is None or shutil.which("setpriv") is None:
         return "a lab node needs unshare and setpriv of util-linux"
+    namespaces = ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "true"]
+    if subprocess.run(namespaces, check=False, capture_output=True, timeout=10).returncode:  # noqa: S603
+        return "a lab node needs mount and PID namespaces, which this machine does not allow"
+    if os.statvfs("/sys/fs/cgroup").f_flag & os.ST_RDONLY and not _has_writable_cgroups():
+        return "a lab node needs control groups that it may write"
     return None
+
+
+def _has_writable_cgroups() -> bool:
+    """Say whether a version 1 hierarchy below a read-only parent can be written."""
+    memory = Path("/sys/fs/cgroup/memory")
+    return memory.exists() and not os.statvfs(memory).f_flag & os.ST_RDONLY
 
 
 def _install(packages: list[str]) -> str | None:

@@ -17,12 +17,14 @@ import pytest
 from tests.cluster import device_plugin
 from tests.cluster.build import CannotBuildError, Programs, build
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.node import LabNode
+from tests.cluster.gpus import new_state
+from tests.cluster.node import DEFAULT_MODELS, LabNode
 from tests.cluster.packages import reason_against_nodes
 from tests.cluster.processes import new_run_directory, remove_run_directory, sweep, wait_until
 
 _FIXTURES = {"cluster_programs", "control_plane", "lab_node"}
 _KEPT_LOGS = 5
+_AS_NEW = {"nvidia.com/gpu": 2}
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -73,8 +75,29 @@ def lab_node(control_plane: ControlPlane) -> Iterator[LabNode]:
         _give_up(reason)
     with LabNode(control_plane) as node:
         device_plugin.install(control_plane.api)
-        wait_until(lambda: node.allocatable() == {"nvidia.com/gpu": 2}, "2 GPUs", timeout_s=30)
+        wait_until(lambda: offers(node) == _AS_NEW, "2 GPUs", timeout_s=30)
         yield node
+
+
+@pytest.fixture
+def fresh_node(lab_node: LabNode) -> Iterator[LabNode]:
+    """The lab node with its GPUs as new, for tests that change them; as new again afterwards."""
+    _renew(lab_node)
+    yield lab_node
+    _renew(lab_node)
+
+
+def offers(node: LabNode) -> dict[str, int]:
+    """Return the resources of which a node offers any; those that are gone stay at 0 for ever."""
+    return {key: count for key, count in node.allocatable().items() if count}
+
+
+def _renew(node: LabNode) -> None:
+    as_new = new_state(node.name, DEFAULT_MODELS)
+    if node.gpus.read() != as_new or offers(node) != _AS_NEW:
+        node.gpus.install(as_new)
+        device_plugin.restart(node.control_plane.api, node.name)
+        wait_until(lambda: offers(node) == _AS_NEW, "2 GPUs", timeout_s=30)
 
 
 @pytest.fixture

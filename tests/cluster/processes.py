@@ -1,6 +1,7 @@
 """Starts processes that cannot outlive the one that started them, and clears up after a crash."""
 
 import os
+import random
 import shutil
 import signal
 import socket
@@ -13,6 +14,7 @@ from pathlib import Path
 
 _STOP_TIMEOUT_S = 10
 _OWNER = "owner"
+_PORTS = range(20000, 32000)
 _CGROUPS = Path("/sys/fs/cgroup")
 
 
@@ -54,11 +56,20 @@ def wait_until(condition: Callable[[], bool], what: str, *, timeout_s: float) ->
 
 
 def free_ports(count: int) -> list[int]:
-    """Return TCP ports of loopback that nobody listens on just now."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
+    """Return TCP ports of loopback that nobody listens on just now.
+
+    They lie below those that the kernel gives to outgoing connections, so that a server which is
+    stopped and started again finds its port free.
+    """
+    ports: list[int] = []
+    for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
+        try:
+            socket.create_server(("127.0.0.1", port)).close()
+        except OSError:
+            continue
+        ports.append(port)
+        if len(ports) == count:
+            break
     return ports
 
 

@@ -6,16 +6,15 @@ an edited state file, and that nothing stays behind.
 """
 
 import urllib.error
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.cluster import device_plugin
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.gpus import new_state
 from tests.cluster.images import GPU_TOOLS
-from tests.cluster.node import DEFAULT_MODELS, LabNode
+from tests.cluster.node import LabNode
+from tests.cluster.plugin import offers
 from tests.cluster.processes import wait_until
 
 pytestmark = pytest.mark.cluster
@@ -24,24 +23,12 @@ ONE_5GB = "nvidia.com/mig-1g.5gb"
 
 
 @pytest.fixture
-def node(lab_node: LabNode) -> Iterator[LabNode]:
-    """The lab node; its GPUs are as new before and after the test."""
-    _renew(lab_node)
-    yield lab_node
-    _renew(lab_node)
-
-
-def _renew(node: LabNode) -> None:
-    node.gpus.install(new_state(node.name, DEFAULT_MODELS))
-    device_plugin.restart(node.control_plane.api, node.name)
-    _wait_for(node, {"nvidia.com/gpu": 2})
+def node(fresh_node: LabNode) -> LabNode:
+    return fresh_node
 
 
 def _wait_for(node: LabNode, wanted: dict[str, int]) -> None:
-    def reached() -> bool:
-        return {key: count for key, count in node.allocatable().items() if count} == wanted
-
-    wait_until(reached, f"allocatable {wanted}", timeout_s=30)
+    wait_until(lambda: offers(node) == wanted, f"allocatable {wanted}", timeout_s=30)
 
 
 def _cut(node: LabNode, gpu: int, profiles: str) -> None:

@@ -23,9 +23,8 @@ from gpu.services.operations import Change
 from tests.cluster import device_plugin
 from tests.cluster.audit import Permission, asked, granted, unused
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.gpus import new_state
 from tests.cluster.images import GPU_TOOLS
-from tests.cluster.node import DEFAULT_MODELS, LabNode
+from tests.cluster.node import LabNode
 from tests.cluster.processes import wait_until
 from tests.factories import make_tenant
 
@@ -71,12 +70,9 @@ def signed_in(plane: ControlPlane, account: str) -> KubernetesCluster:
 
 
 @pytest.fixture
-def plane(control_plane: ControlPlane, lab_node: LabNode, settings: Settings) -> ControlPlane:
+def plane(control_plane: ControlPlane, fresh_node: LabNode, settings: Settings) -> ControlPlane:
     """The cluster with our roles in it; its node as new."""
     settings.TOOLS_IMAGE = settings.VERIFY_IMAGE = GPU_TOOLS
-    lab_node.gpus.install(new_state(lab_node.name, DEFAULT_MODELS))
-    device_plugin.restart(control_plane.api, lab_node.name)
-    wait_until(lambda: lab_node.allocatable().get("nvidia.com/gpu") == 2, "2 GPUs", timeout_s=30)
     for document in documents():
         meta = document["metadata"]
         path = _PATHS[document["kind"]].format(meta.get("namespace", ""))
