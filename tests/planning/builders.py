@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from gpu.planning.catalogue import find_table
+from gpu.planning.demands import Demand, Isolation, Option
 from gpu.planning.geometry import Instance
 from gpu.planning.notation import parse_current
 from gpu.planning.plans import GpuPlan
@@ -118,3 +119,14 @@ def node(name: str, *gpus: GpuSnapshot) -> NodeSnapshot:
 
 def cluster(*nodes: NodeSnapshot) -> ClusterSnapshot:
     return ClusterSnapshot(nodes)
+
+
+def isolated(gib: float = 0, **kwargs: object) -> Demand:
+    """Return a demand for isolated slices of at least that many GiB."""
+    demand = Demand(Isolation.ISOLATED, round(gib * 1024))
+    return replace(demand, **kwargs)  # type: ignore[arg-type]  # fields by name
+
+
+def option_of(option: Option | None) -> Option:
+    assert option is not None
+    return option
