@@ -31,6 +31,7 @@ from gpu.ports import (
     UnreachableError,
     WatchEvent,
 )
+from tests.cluster.processes import wait_until
 
 TOKEN = "s3cret-t0ken"  # noqa: S105
 NODE_PATH = "/api/v1/nodes/n1"
@@ -150,6 +151,7 @@ def test_silent_server_is_unreachable(
     with pytest.raises(UnreachableError, match="no answer in time") as silence:
         cluster.read(NODE, "n1")
     released.set()
+    wait_until(lambda: len(server.log) == 1, "the late answer", timeout_s=5)  # before other tests
     assert silence.value.__cause__ is not None
 
 
@@ -223,10 +225,29 @@ def test_refused_eviction(
     assert type(refusal.value) is kind
 
 
-def test_log_of_a_container_that_has_not_started(server: HTTPServer, cluster: Cluster) -> None:
-    words = 'container "main" in pod "p" is waiting to start: ContainerCreating'
-    answer(server, f"{PODS}/p/log", status(400, "BadRequest", words))
-    with pytest.raises(UnreachableError, match="waiting to start"):
+@pytest.mark.parametrize(
+    "words",
+    ["is waiting to start: ContainerCreating", "does not have a host assigned", "is not available"],
+)
+def test_log_of_a_container_that_has_not_started(
+    server: HTTPServer, cluster: Cluster, words: str
+) -> None:
+    sentence = f'container "main" in pod "p" {words}'
+    answer(server, f"{PODS}/p/log", status(400, "BadRequest", sentence))
+    with pytest.raises(UnreachableError, match=words):
+        cluster.read_log("p", "team")
+
+
+def test_log_of_a_pod_without_a_node(server: HTTPServer, cluster: Cluster) -> None:
+    answer(server, f"{PODS}/p/log", Response("", status=200))
+    server.expect_request(f"{PODS}/p").respond_with_json({"kind": "Pod", "spec": {}})
+    with pytest.raises(UnreachableError, match="waits for a node"):
+        cluster.read_log("p", "team")
+
+
+def test_log_that_cannot_be_asked_for(server: HTTPServer, cluster: Cluster) -> None:
+    answer(server, f"{PODS}/p/log", status(400, "BadRequest", "a container name must be given"))
+    with pytest.raises(RefusedError, match="container name"):
         cluster.read_log("p", "team")
 
 
