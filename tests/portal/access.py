@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-ACTORS = ("anonymous", "mallory", "bob", "alice", "max", "ada")
+ACTORS = ("anonymous", "mallory", "bob", "alice", "charlie", "grace")
 """Nobody; a stranger of another tenant; researcher and lead of the tenant; manager; admin."""
 
 type Row = tuple[str, ...]
@@ -30,7 +30,21 @@ def row(outcomes: str) -> Row:
 
 PUBLIC = row("ok ok ok ok ok ok")
 EVERYBODY = row("in ok ok ok ok ok")
+REQUESTERS = row("in ok ok ok no no")
+INVOLVED = row("in -- ok ok ok ok")
+DECIDERS = row("in no no ok no ok")
+OVERSEERS = row("in no no no ok ok")
 ADMINS = row("in no no no no ok")
+
+
+def of_request(world: World) -> Mapping[str, Any]:
+    """Name bob's request that waits for a decision."""
+    return {"request_id": world["request"]}
+
+
+def of_slice(world: World) -> Mapping[str, Any]:
+    """Name bob's request whose slice is ready."""
+    return {"request_id": world["slice"]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +64,19 @@ TABLE: dict[str, Address] = {
     "sign-out": Address(row("in in in in in in"), method="post"),
     "set-language": Address(PUBLIC, method="post", data=lambda _world: {"language": "en"}),
     "admin-sign-in": Address(row("in no no no no no")),
+    # --- researchers
+    "gpu:home": Address(EVERYBODY),
+    "gpu:offering-list": Address(EVERYBODY),
+    "gpu:request-list": Address(EVERYBODY),
+    "gpu:request-new": Address(REQUESTERS),
+    "gpu:request-fit": Address(EVERYBODY),
+    "gpu:request-detail": Address(INVOLVED, arguments=of_request),
+    "gpu:request-pod": Address(INVOLVED, arguments=of_slice),
+    "gpu:request-withdraw": Address(row("in -- ok no no no"), "post", arguments=of_request),
+    "gpu:request-release": Address(row("in -- ok ok no ok"), "post", arguments=of_slice),
+    # --- managers
+    "gpu:overview": Address(OVERSEERS),
+    "gpu:overview-csv": Address(OVERSEERS, arguments=lambda _world: {"table": "tenants"}),
 }
 
 WITHOUT_ROW: dict[str, str] = {

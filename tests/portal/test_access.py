@@ -8,12 +8,16 @@ from collections.abc import Iterator
 
 import pytest
 from django.contrib.auth.models import AnonymousUser
+from django.db import transaction
 from django.http import HttpResponse
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
+from django.utils import timezone
 
-from tenants.models import Membership, User
+from gpu.services import allocations, placing, requests
+from tenants.models import User
 from tests import factories
+from tests.gpu.people import People, make_people
 from tests.portal.access import ACTORS, TABLE, WITHOUT_ROW, World
 
 _SIGN_IN = "/sign-in/"
@@ -35,22 +39,35 @@ def known_names() -> set[str]:
     return {name for name in found if not name.startswith("admin:")} - set(WITHOUT_ROW)
 
 
+type Actors = dict[str, User | AnonymousUser]
+
+
 @pytest.fixture
-def actors(db: None) -> dict[str, User | AnonymousUser]:
-    vision, other = factories.make_tenant("vision"), factories.make_tenant("nlp")
+def people(db: None) -> People:
+    return make_people()
+
+
+@pytest.fixture
+def actors(people: People) -> Actors:
     return {
         "anonymous": AnonymousUser(),
-        "mallory": factories.join(other, factories.make_user("mallory")),
-        "bob": factories.join(vision, factories.make_user("bob")),
-        "alice": factories.join(vision, factories.make_user("alice"), role=Membership.Role.LEAD),
-        "max": factories.make_user("max", role=User.Role.MANAGER),
-        "ada": factories.make_user("ada", role=User.Role.ADMIN),
+        **{name: getattr(people, name) for name in ACTORS if name != "anonymous"},
     }
 
 
 @pytest.fixture
-def world(actors: dict[str, User | AnonymousUser]) -> World:
-    return {}
+def world(people: People) -> World:
+    """A request of bob's that waits for a decision, and a slice of his that is ready."""
+    waiting = factories.submit(people.vision, people.bob)
+    ready = factories.submit(people.vision, people.bob)
+    requests.approve_request(ready.pk, actor=people.alice, reason="")
+    pool = factories.make_pool(factories.make_model(), "nvidia.com/mig-1g.10gb", capacity=4)
+    with transaction.atomic():
+        ready.refresh_from_db()
+        allocations.grant_now(ready, factories.grant_of(pool), now=timezone.now())
+        requests.set_state(ready, ready.State.BEING_MADE)
+    placing.mark_ready(ready.pk)
+    return {"request": waiting.pk, "slice": ready.pk}
 
 
 def outcome(answer: HttpResponse) -> str:
@@ -73,7 +90,7 @@ def test_every_address_has_a_row_and_every_row_an_address() -> None:
 @pytest.mark.parametrize("name", sorted(TABLE))
 def test_each_actor_gets_what_the_table_says(
     name: str,
-    actors: dict[str, User | AnonymousUser],
+    actors: Actors,
     world: World,
     client: Client,
 ) -> None:
@@ -93,9 +110,7 @@ def test_each_actor_gets_what_the_table_says(
 
 
 @pytest.mark.parametrize("actor", ACTORS)
-def test_djangos_admin_is_for_staff_alone(
-    actor: str, actors: dict[str, User | AnonymousUser], client: Client
-) -> None:
+def test_djangos_admin_is_for_staff_alone(actor: str, actors: Actors, client: Client) -> None:
     user = actors[actor]
     if isinstance(user, User):
         client.force_login(user)
