@@ -37,7 +37,8 @@ class WishLike(Protocol):
 
 def fit_wish(wish: WishLike, snapshot: ClusterSnapshot | None = None) -> Fit:
     """Return the answer for a wish or a request on the cluster as last observed."""
-    return fit(snapshot or cluster_snapshot(), demand_of(wish), endings=tuple(endings()))
+    seen = snapshot or cluster_snapshot()
+    return fit(seen, demand_of(wish), endings=tuple(endings(seen)))
 
 
 def fit_request(slice_request: SliceRequest, *, avoid_gpus: Collection[str] = ()) -> Fit:
@@ -56,16 +57,21 @@ def demand_of(wish: WishLike) -> Demand:
     )
 
 
-def endings() -> Iterator[Ending]:
+def endings(snapshot: ClusterSnapshot) -> Iterator[Ending]:
     """Yield when which devices become free, as far as rights with known places tell."""
+    nodes = {gpu.uuid: node for node in snapshot.nodes for gpu in node.gpus}
     rows = Allocation.objects.filter(state=Allocation.State.ACTIVE, ends_at__isnull=False)
-    for ends_at, placements in rows.values_list("ends_at", "placements"):
+    for ends_at, placements, memory_mib in rows.values_list("ends_at", "placements", "memory_mib"):
         for place in placements:
+            node = nodes.get(place["gpu"])
+            if ends_at is None or node is None:
+                continue
             instance = None
             if place["profile"]:
                 instance = Instance(profile=place["profile"], start=place["start"])
-            if ends_at is not None:
-                yield Ending(at=ends_at, gpu_uuid=place["gpu"], instance=instance)
+            # The node gets back what the snapshot took for it: without that nothing new fits there.
+            beside = node.part_of(memory_mib)
+            yield Ending(at=ends_at, gpu_uuid=place["gpu"], instance=instance, beside=beside)
 
 
 def memory_that_needs_a_change() -> int:

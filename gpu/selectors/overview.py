@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from django.db.models import Count, Min
+from django.db.models import Count, Min, Q
 
 from gpu.models import Allocation, GpuModel, GpuPod, Node, ResourcePool, SliceRequest
 from gpu.planning.demands import FitReason
@@ -144,11 +144,9 @@ def _models(snapshot: ClusterSnapshot, rights: Iterable[Allocation]) -> tuple[Mo
     for right in rights:
         if right.state == Allocation.State.ACTIVE:
             granted[right.pool.model_id] += amounts_of(right)
-    foreign = _foreign(snapshot, rows)
+    claims = _claims(snapshot, rows)
     return tuple(
-        ModelFigures(
-            model, tally.gpus, _split(tally, granted[model.pk], foreign.get(model.pk, _NOTHING))
-        )
+        ModelFigures(model, tally.gpus, _split(tally, granted[model.pk], claims[model.pk]))
         for model in sorted(rows.values(), key=lambda row: row.name)
         if (tally := tallies.get(model.product)) is not None
     )
@@ -215,34 +213,49 @@ def _sum_of_instances(table: GpuTable | None, profiles: Iterable[str]) -> Amount
     return total
 
 
-def _split(tally: _Tally, granted: Amounts, foreign: Amounts) -> Split:
-    rest = _less(_less(tally.held, granted), foreign)
-    # Reserved devices are kept for slices that are being made: they count with the changes.
+@dataclass(slots=True)
+class _Claims:
+    """What of a model is held without a right, and whether devices are kept for slices to come."""
+
+    foreign: Amounts = _NOTHING
+    has_reserved: bool = False
+
+
+def _split(tally: _Tally, granted: Amounts, claims: _Claims) -> Split:
+    rest = _less(tally.held, granted)
+    # What is held and not granted is foreign or kept for a slice that is being made; where
+    # nothing is kept, all of it is foreign, whatever share or instance it is.
+    foreign = _NOTHING
+    if claims.foreign != _NOTHING:
+        foreign = _least(rest, claims.foreign) if claims.has_reserved else rest
+    rest = _less(rest, foreign)
+    kept, odd = (rest, _NOTHING) if claims.has_reserved else (_NOTHING, rest)
     return Split(
         capacity=tally.capacity,
         granted=granted,
         foreign=foreign,
-        changing=tally.unheld["changing"] + rest,
+        changing=tally.unheld["changing"] + kept,
         closed=tally.unheld["closed"],
         unknown=tally.unheld["unknown"],
         free=tally.unheld["free"],
-        lost=tally.unheld["lost"],
+        lost=tally.unheld["lost"] + odd,
     )
 
 
-def _foreign(snapshot: ClusterSnapshot, models: Mapping[int, GpuModel]) -> dict[int, Amounts]:
-    """Return what Pods hold without a right, by model; 1 query."""
+def _claims(snapshot: ClusterSnapshot, models: Mapping[int, GpuModel]) -> defaultdict[int, _Claims]:
+    """Return who claims what besides the grants, by model; 1 query."""
     replicas = {
         gpu.product: gpu.replicas
         for node in snapshot.nodes
         for gpu in node.gpus
         if gpu.mode is not GpuMode.MIG
     }
-    found: dict[int, Amounts] = {}
-    for pool in ResourcePool.objects.filter(foreign__gt=0):
-        model = models[pool.model_id]
+    found: defaultdict[int, _Claims] = defaultdict(_Claims)
+    for pool in ResourcePool.objects.filter(Q(foreign__gt=0) | Q(reserved__gt=0)):
+        model, claims = models[pool.model_id], found[pool.model_id]
         each = _unit(model, pool.resource_name, replicas.get(model.product, 1))
-        found[pool.model_id] = found.get(pool.model_id, _NOTHING) + each.times(pool.foreign)
+        claims.foreign += each.times(pool.foreign)
+        claims.has_reserved = claims.has_reserved or pool.reserved > 0
     return found
 
 
@@ -323,4 +336,10 @@ def _less(whole: Amounts, part: Amounts) -> Amounts:
     return Amounts(
         max(0, whole.memory_mib - part.memory_mib),
         max(0, whole.millisevenths - part.millisevenths),
+    )
+
+
+def _least(one: Amounts, other: Amounts) -> Amounts:
+    return Amounts(
+        min(one.memory_mib, other.memory_mib), min(one.millisevenths, other.millisevenths)
     )

@@ -11,7 +11,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from gpu.models import SliceRequest
-from gpu.selectors.inbox import QuotaImpact, impact_on, may_decide_somewhere, requests_to_decide
+from gpu.selectors.inbox import impact_on, may_decide_somewhere, requests_to_decide
 from gpu.selectors.offerings import model_names
 from gpu.selectors.requests import (
     Position,
@@ -23,6 +23,7 @@ from gpu.selectors.requests import (
     uses_of,
 )
 from gpu.views.pages import live_token, render_page
+from gpu.views.quotas import QuotaLine, quota_lines
 from gpu.views.standing import RequestRow, use_words
 from portal.http import PortalRequest
 from tenants.models import Tenant
@@ -48,7 +49,7 @@ class TenantQuota:
     """A tenant and how much of its quota is granted."""
 
     tenant: Tenant
-    quota: QuotaImpact
+    lines: list[QuotaLine]
 
 
 @require_safe
@@ -64,13 +65,17 @@ def home(request: PortalRequest) -> HttpResponseBase:
     own = list(own_requests(request.user, finished_since=now - _LATELY))
     rows = _rows(own, now=now)
     uses = uses_of(allocations_in(own))
+    topics = _topics(own, tenants)
     context = {
-        "tenants": [TenantQuota(t, impact_on(t, memory_mib=0, compute=0)) for t in tenants],
+        "tenants": [
+            TenantQuota(t, quota_lines(impact_on(t, memory_mib=0, compute=0))) for t in tenants
+        ],
         "slices": [_slice(row, uses) for row in rows if row.request.state == State.READY],
         "waiting": [row for row in rows if row.request.is_open],
         "finished": _finished(rows),
         "to_decide": _waiting_for_me(request).count() if may_decide_somewhere(request.user) else 0,
-        "live_token": live_token(request, *_topics(own, tenants)),
+        "live_token": live_token(request, *topics),
+        "live_triggers": ", ".join(f"sse:{topic}" for topic in topics),
     }
     return render_page(request, "gpu/home.html", context, fragments=("my-slices",))
 

@@ -86,12 +86,14 @@ def overview_page(request: PortalRequest) -> HttpResponse:
     """Show what is granted by tenant, by model and by kind."""
     unit = Unit.COMPUTE if request.GET.get("unit") == Unit.COMPUTE else Unit.MEMORY
     found = overview()
+    parts = _parts(found.total, unit)
     context = {
         "unit": unit.value,
         "found": found,
         "age_s": (timezone.now() - found.seen_at).total_seconds() if found.seen_at else None,
         "capacity": _amount(found.total.capacity, unit),
-        "tiles": _parts(found.total, unit),
+        "total_row": BarRow(_("All GPUs"), parts, ()),
+        "tiles": parts,
         "tenant_rows": [_tenant_row(row, unit, _most(found, unit)) for row in found.tenants],
         "model_rows": [
             BarRow(

@@ -1,9 +1,11 @@
 """Asking for a slice: the form, and the answer that keeps up while one types."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -27,6 +29,7 @@ from gpu.views.amounts import gib, gib_text
 from gpu.views.answers import Answer, Market, answer_of, fields_of
 from gpu.views.isolation import Honesty, honesty_of, offering_name
 from gpu.views.pages import live_token, render_page
+from gpu.views.quotas import quota_lines
 from portal.http import PortalRequest
 from tenants.models import User
 from tenants.selectors import tenants_requestable_by
@@ -112,6 +115,8 @@ def request_new(request: PortalRequest) -> HttpResponseBase:
 def request_fit(request: PortalRequest) -> HttpResponse:
     """Answer the wish as it stands in the form at this moment."""
     desk = Desk.of(request.user)
+    if not desk.choices.tenants:
+        raise PermissionDenied(_("You belong to no tenant."))
     question = QuestionForm(request.GET, choices=desk.choices)
     context = _answer_context(desk, question)
     return render(request, "gpu/request_form.html#fit-answer", context)
@@ -153,7 +158,7 @@ def _page(
         "form": shown,
         "isolation_choices": [_choice(item, chosen) for item in desk.market.offered],
         "only_tenant": desk.choices.tenants[0] if len(desk.choices.tenants) == 1 else None,
-        "slider_sizes": _slider_sizes(desk.market.offered),
+        "slider_sizes": json.dumps(_slider_sizes(desk.market.offered)),
         "live_token": live_token(request, "gpus"),
     }
     return render_page(
@@ -166,7 +171,9 @@ def _answer_context(desk: Desk, question: QuestionForm) -> dict[str, Any]:
         problems = [error for errors in question.errors.values() for error in errors]
         return {"answer": None, "problems": problems}
     wish = question.wish
-    return {"answer": desk.answer(wish), "problems": [], "tenant": wish.tenant}
+    answer = desk.answer(wish)
+    lines = quota_lines(answer.quota) if answer.quota else []
+    return {"answer": answer, "problems": [], "tenant": wish.tenant, "quota_lines": lines}
 
 
 def _starting_values(request: PortalRequest, desk: Desk) -> dict[str, str]:

@@ -201,10 +201,13 @@ def _end(request: PortalRequest, request_id: int, ending: Ending) -> HttpRespons
         else:
             messages.success(request, ending.done)
             return redirect("gpu:request-detail", request_id)
+    story = story_of(slice_request, viewer=request.user, now=timezone.now())
+    pods = story.use.pods if story.use else ()
     context = {
         "request_row": slice_request,
-        "story": story_of(slice_request, viewer=request.user, now=timezone.now()),
+        "story": story,
         "problem": problem,
+        "damage": [_("Pod %(name)s runs on it now") % {"name": pod.name} for pod in pods],
     }
     return render_page(request, ending.template, context, status=409 if problem else 200)
 

@@ -22,13 +22,13 @@ from gpu.views.wording import TIMES, duration_words
 State = SliceRequest.State
 
 _TONES = {
-    State.WAITING_FOR_APPROVAL: "warn",
-    State.WAITING_FOR_ROOM: "warn",
+    State.WAITING_FOR_APPROVAL: "wait",
+    State.WAITING_FOR_ROOM: "wait",
     State.BEING_MADE: "busy",
     State.READY: "good",
-    State.ENDED: "idle",
+    State.ENDED: "off",
     State.DECLINED: "bad",
-    State.WITHDRAWN: "idle",
+    State.WITHDRAWN: "off",
 }
 
 
@@ -38,7 +38,7 @@ class RequestRow:
 
     request: SliceRequest
     what: str
-    asked: str
+    memory: str
     state: str
     tone: str
     reason: str
@@ -56,14 +56,13 @@ class RequestRow:
     ) -> "RequestRow":
         """Put a loaded request into words; `models` are names by GPU product."""
         allocation = allocation_of(slice_request)
-        asked = asked_words(slice_request)
         ends_at = allocation.ends_at if allocation else None
         is_over = slice_request.state == State.ENDED or (ends_at is not None and ends_at <= now)
         left = "" if ends_at is None or is_over else duration_words((ends_at - now).total_seconds())
         return cls(
             request=slice_request,
-            what=allocation_words(allocation) if allocation else asked,
-            asked=asked,
+            what=allocation_words(allocation) if allocation else asked_words(slice_request),
+            memory=gib((allocation or slice_request).memory_mib * slice_request.count),
             state=state_words(slice_request, now=now),
             tone=tone_of(slice_request, now=now),
             reason=_reason(slice_request, positions.get(slice_request.pk), models),
@@ -80,7 +79,7 @@ def state_words(slice_request: SliceRequest, *, now: datetime) -> str:
 
 
 def tone_of(slice_request: SliceRequest, *, now: datetime) -> str:
-    """Return how the state looks: good, warn, bad, busy or idle; the word says it too."""
+    """Return how the state looks: good, warn, bad, busy, wait or off; the word says it too."""
     if slice_request.state == State.READY and is_ending_soon(allocation_of(slice_request), now=now):
         return "warn"
     return _TONES[State(slice_request.state)]
