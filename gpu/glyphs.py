@@ -49,6 +49,16 @@ class Segment:
     note: str = ""
 
     @property
+    def short_name(self) -> str:
+        """Return what of the profile's name is left where there is little room: `3g`, `1g`."""
+        return self.profile.partition(".")[0]
+
+    @property
+    def name_rest(self) -> str:
+        """Return the part of the profile's name that may be left out: `.71gb`."""
+        return self.profile.removeprefix(self.short_name)
+
+    @property
     def place(self) -> str:
         """Return `slice 6` or `slices 0 to 3`."""
         if self.size == 1:
@@ -172,16 +182,17 @@ class GlyphGpu:
         }
 
     def _fact(self, segment: Segment) -> str:
-        match self.kind:
-            case Kind.SHARES:
-                subject = _("share %(number)d") % {"number": segment.start + 1}
-            case Kind.WHOLE:
-                subject = _("whole GPU")
-            case Kind.MIG if segment.profile:
-                subject = _("%(profile)s at %(place)s") % {
-                    "profile": segment.profile,
-                    "place": segment.place,
-                }
-            case Kind.MIG:
-                subject = segment.place
-        return _("%(subject)s %(words)s") % {"subject": subject, "words": segment.held_words}
+        words = {"subject": self._subject(segment), "words": segment.held_words}
+        return _("%(subject)s %(words)s") % words
+
+    def _subject(self, segment: Segment) -> str:
+        if self.kind == Kind.SHARES:
+            return _("share %(number)d") % {"number": segment.start + 1}
+        if self.kind == Kind.WHOLE:
+            return _("whole GPU")
+        if segment.profile:
+            return _("%(profile)s at %(place)s") % {
+                "profile": segment.profile,
+                "place": segment.place,
+            }
+        return segment.place

@@ -172,6 +172,16 @@ def _glyphs() -> tuple[GlyphGpu, ...]:
         _held(0, 4, "3g.40gb", _BIO, "bio/fold-1"),
         Segment(4, 4, SegmentState.CHANGING, note="applying"),
     )
+    return (
+        GlyphGpu("H200 · 0", Kind.MIG, 8, h200),
+        GlyphGpu("A100-SXM4-80GB · 1", Kind.MIG, 8, sevens),
+        GlyphGpu("H100 80GB HBM3 · 2", Kind.MIG, 8, changing, change_words="applying"),
+        GlyphGpu("A100-PCIE-40GB · 4", Kind.MIG, 8, h200, stale_words="3 h"),
+        *_other_glyphs(),
+    )
+
+
+def _other_glyphs() -> tuple[GlyphGpu, ...]:
     shares = (_share(0, _VISION), _share(1, _NLP), _share(2, _AUDIO), _share(3))
     whole = (Segment(0, 1, _IN_USE, "", _AUDIO[0], _AUDIO[1], "24 GiB", "audio/asr-0"),)
     half = (
@@ -181,9 +191,6 @@ def _glyphs() -> tuple[GlyphGpu, ...]:
     )
     free = (Segment(0, 1, _FREE, memory="80 GiB"),)
     return (
-        GlyphGpu("H200 · 0", Kind.MIG, 8, h200),
-        GlyphGpu("A100-SXM4-80GB · 1", Kind.MIG, 8, sevens),
-        GlyphGpu("H100 80GB HBM3 · 2", Kind.MIG, 8, changing, change_words="applying"),
         GlyphGpu(
             "L40S · 2",
             Kind.SHARES,
@@ -195,7 +202,6 @@ def _glyphs() -> tuple[GlyphGpu, ...]:
         ),
         GlyphGpu("GeForce RTX 4090 · 0", Kind.WHOLE, 1, whole, is_mig_capable=False),
         GlyphGpu("RTX PRO 6000 · 3", Kind.MIG, 4, half, is_in_service=False, service_note="ECC"),
-        GlyphGpu("A100-PCIE-40GB · 4", Kind.MIG, 8, h200, stale_words="3 h"),
         GlyphGpu("H100 80GB HBM3 · 5", Kind.WHOLE, 1, free),
     )
 
