@@ -123,7 +123,7 @@ def _follow(
 
 
 def _refuse_dead_ends(slice_request: SliceRequest) -> None:
-    waits_for_ever = {"never", "quota", "quota_not_kept"}
+    waits_for_ever = {"never", "quota"}
     if slice_request.waiting_reason in waits_for_ever:
         msg = f"The request cannot be served: {slice_request.waiting_reason}."
         raise TourError(msg)

@@ -1,5 +1,6 @@
 """Brings a tenant's namespace to what the ledger says, and proves that the cluster keeps to it."""
 
+import time
 import uuid
 
 import structlog
@@ -10,6 +11,8 @@ from gpu.services import namespaces
 from tenants.models import Tenant
 
 _log = structlog.get_logger(__name__)
+
+_PATIENCE_S = (0.0, 0.2, 0.4, 0.8)
 
 
 class NamespaceBusyError(Exception):
@@ -28,7 +31,7 @@ def sync_namespace(tenant: Tenant, *, cluster: Cluster) -> str:
         amounts = namespaces.amounts_of(tenant)
         for body in _bodies(tenant.namespace, amounts):
             cluster.apply(body)
-        problem = _exceedable(tenant.namespace, amounts, cluster)
+        problem = _persistent_problem(tenant.namespace, amounts, cluster)
     except BaseException:
         namespaces.let_go(tenant, holder=holder)
         raise
@@ -45,6 +48,17 @@ def _bodies(namespace: str, amounts: namespaces.Amounts) -> list[Manifest]:
         manifests.resource_quota(namespace, amounts.hard()),
         manifests.limit_range(namespace, each),
     ]
+
+
+def _persistent_problem(namespace: str, amounts: namespaces.Amounts, cluster: Cluster) -> str:
+    """Ask again for a moment: the API server takes a new quota up a little after it is written."""
+    problem = ""
+    for delay_s in _PATIENCE_S:
+        time.sleep(delay_s)
+        problem = _exceedable(namespace, amounts, cluster)
+        if not problem:
+            break
+    return problem
 
 
 def _exceedable(namespace: str, amounts: namespaces.Amounts, cluster: Cluster) -> str:

@@ -53,7 +53,7 @@ def grant_for(
         compute=units.millisevenths,
         cpu_milli=offering.cpu_milli or max(100, int(share.cpu_milli * memory)),
         ram_mib=offering.memory_mib or max(128, int(share.ram_mib * memory)),
-        storage_mib=offering.storage_mib or max(128, int(share.storage_mib * memory)),
+        storage_mib=offering.storage_mib or int(share.storage_mib * memory),
     )
 
 

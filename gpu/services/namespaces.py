@@ -31,12 +31,14 @@ class Amounts:
 
     def hard(self) -> dict[str, str]:
         """Return the quota's keys and values, an explicit 0 for each key without a grant."""
-        return {
+        hard = {
             **{f"requests.{key}": str(count) for key, count in self.gpu.items()},
             "requests.cpu": f"{self.cpu_milli}m",
             "requests.memory": f"{self.ram_mib}Mi",
-            "requests.ephemeral-storage": f"{self.storage_mib}Mi",
         }
+        if self.storage_mib:
+            hard["requests.ephemeral-storage"] = f"{self.storage_mib}Mi"
+        return hard
 
 
 def known_gpu_keys() -> set[str]:
@@ -64,7 +66,7 @@ def amounts_of(tenant: Tenant) -> Amounts:
         storage_mib=sum(row.storage_mib * row.count for row in rows),
         each_cpu_milli=min((row.cpu_milli for row in rows), default=100),
         each_ram_mib=min((row.ram_mib for row in rows), default=128),
-        each_storage_mib=min((row.storage_mib for row in rows), default=128),
+        each_storage_mib=min((row.storage_mib for row in rows), default=0),
     )
 
 

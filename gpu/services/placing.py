@@ -119,7 +119,7 @@ def _grant(option: Option, offering: Offering) -> Grant:
         compute=kind.compute,
         cpu_milli=offering.cpu_milli or (beside.cpu_milli if beside else 0) or _LEAST_CPU_MILLI,
         ram_mib=offering.memory_mib or (beside.ram_mib if beside else 0) or _LEAST_MIB,
-        storage_mib=offering.storage_mib or (beside.storage_mib if beside else 0) or _LEAST_MIB,
+        storage_mib=offering.storage_mib or (beside.storage_mib if beside else 0),
         placements=_placements(option),
         pending_changes=[_pending(change) for change in option.changes],
     )

@@ -9,6 +9,7 @@ from django.utils.translation import gettext as _
 
 from gpu.manifests import Amounts, SlicePod, object_name, slice_pod
 from gpu.models import Allocation
+from gpu.selectors.tables import product_labels
 
 _HUNDRED = 100
 
@@ -60,7 +61,7 @@ def pod_spec(allocation: Allocation, *, name: str) -> str:
             namespace=allocation.tenant.namespace,
             allocation=str(allocation.pk),
             resource_name=allocation.pool.resource_name,
-            product=allocation.pool.model.product,
+            products=product_labels(allocation.pool.model),
             image=settings.SLICE_IMAGE,
             command=("sh", "-c", "nvidia-smi -L && exec sleep infinity"),
             amounts=Amounts(allocation.cpu_milli, allocation.ram_mib, allocation.storage_mib),

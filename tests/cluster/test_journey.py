@@ -17,6 +17,7 @@ from gpu.objects import PodObject
 from gpu.ports import POD, RESOURCE_QUOTA, RefusedError
 from gpu.reconcilers import operations as driving
 from gpu.reconcilers import queue
+from gpu.selectors.tables import product_labels
 from gpu.services import requests
 from gpu.services.operations import due_operation_ids
 from tenants.models import Membership, Tenant, User
@@ -72,10 +73,10 @@ def _pod(allocation: Allocation, name: str) -> manifests.Body:
             namespace=allocation.tenant.namespace,
             allocation=str(allocation.pk),
             resource_name=allocation.pool.resource_name,
-            product=allocation.pool.model.product,
+            products=product_labels(allocation.pool.model),
             image=GPU_TOOLS,
             command=["sh", "-c", "nvidia-smi -L; sleep 600"],
-            amounts=manifests.Amounts(100, 64, 64),
+            amounts=manifests.Amounts(100, 64, allocation.storage_mib),
         )
     )
 
@@ -106,10 +107,7 @@ def test_request_becomes_a_pod_that_runs_on_its_slice(
     assert quota["spec"]["hard"]["requests.nvidia.com/gpu"] == "0"
     assert NamespaceQuota.objects.get().problem == ""
 
-    # The lab's kubelet reports no ephemeral storage, so that a Pod may not ask for any.
     first = _pod(allocation, "train")
-    for amounts in first["spec"]["containers"][0]["resources"].values():
-        amounts.pop("ephemeral-storage", None)
     wait_until(lambda: cluster.create(first) is not None, "the Pod is taken", timeout_s=20)
     wait_until(lambda: _read(cluster, tenant, "train").is_ready, "the Pod runs", timeout_s=60)
     pod = _read(cluster, tenant, "train")
