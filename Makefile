@@ -72,7 +72,7 @@ python: .venv/.ready
 
 pages: $(if $(wildcard package.json),node_modules/.ready)
 
-node_modules/.ready: package.json package-lock.json
+node_modules/.ready: package.json package-lock.json $(wildcard scripts/vendor/*)
 	@scripts/check_node
 	@echo "Style sheets and scripts …"
 	@npm ci --silent --no-audit --no-fund

@@ -69,7 +69,7 @@ TABLE: dict[str, Address] = {
     "gpu:offering-list": Address(EVERYBODY),
     "gpu:request-list": Address(EVERYBODY),
     "gpu:request-new": Address(REQUESTERS),
-    "gpu:request-fit": Address(EVERYBODY),
+    "gpu:request-fit": Address(REQUESTERS),
     "gpu:request-detail": Address(INVOLVED, arguments=of_request),
     "gpu:request-pod": Address(INVOLVED, arguments=of_slice),
     "gpu:request-withdraw": Address(row("in -- ok no no no"), "post", arguments=of_request),

@@ -23,6 +23,7 @@ from portal.embedded.valkey import Valkey
 from portal.patience import Message, with_patience
 
 ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.e2e
 
 
 @dataclass(frozen=True, slots=True)
