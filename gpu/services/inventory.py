@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
+from django.conf import settings
 from django.db import transaction
 from django.db.models import Exists, F, OuterRef, Q
 
@@ -74,8 +75,12 @@ def record_nodes(nodes: Iterable[NodeObject], *, now: datetime, is_complete: boo
 
 @transaction.atomic(durable=True)
 def record_pods(pods: Iterable[PodObject], *, is_complete: bool) -> None:
-    """Upsert Pods that ask for a GPU; finished ones are dropped, for they hold nothing."""
-    wanted = [pod for pod in pods if pod.resources]
+    """Upsert Pods that ask for a GPU; finished ones are dropped, for they hold nothing.
+
+    Our own verification Pods are left out: counted as holders, they would take away the very
+    devices that they prove from the request that these were cut for.
+    """
+    wanted = [pod for pod in pods if pod.resources and not _is_ours(pod)]
     live = [pod for pod in wanted if not pod.is_finished]
     nodes = dict(Node.objects.values_list("name", "pk"))
     tenants = dict(Tenant.objects.values_list("namespace", "pk"))
@@ -104,6 +109,11 @@ def forget_node(name: str) -> None:
     """Mark a node as gone; its history stays."""
     Node.objects.filter(name=name).update(is_present=False, is_ready=False)
     dispatch.announce("gpus", "nodes", f"node-{name}")
+
+
+def _is_ours(pod: PodObject) -> bool:
+    """Say whether a Pod is a verification Pod: it holds a device for seconds and is nobody's."""
+    return pod.namespace == settings.SYSTEM_NAMESPACE
 
 
 def nodes_to_probe() -> list[Node]:
