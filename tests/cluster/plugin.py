@@ -70,7 +70,7 @@ def control_plane(
 
 @pytest.fixture(scope="session")
 def lab_node(control_plane: ControlPlane) -> Iterator[LabNode]:
-    """A real node with an H200 (GPU 0) and an A100-40GB (GPU 1), MIG off, device plugin running."""
+    """A real node with two A100-40GB, MIG off, and the device plugin running."""
     if reason := reason_against_nodes():
         _give_up(reason)
     with LabNode(control_plane) as node:

@@ -12,6 +12,7 @@ import pytest
 
 from tests.cluster import device_plugin
 from tests.cluster.control_plane import ControlPlane
+from tests.cluster.gpus import new_state
 from tests.cluster.images import GPU_TOOLS
 from tests.cluster.node import LabNode
 from tests.cluster.plugin import offers
@@ -97,7 +98,7 @@ def namespace(control_plane: ControlPlane, lab_namespace: str) -> Namespace:
 def test_node_is_ready_and_labelled_as_feature_discovery_does(node: LabNode) -> None:
     node.label()
     labels = node.read()["metadata"]["labels"]
-    assert labels["nvidia.com/gpu.product"] == "NVIDIA-H200"
+    assert labels["nvidia.com/gpu.product"] == "NVIDIA-A100-SXM4-40GB"
     assert labels["nvidia.com/gpu.count"] == "2"
     assert labels["nvidia.com/mig.capable"] == "true"
     assert node.allocatable()["nvidia.com/gpu"] == 2
@@ -136,12 +137,10 @@ def test_privileged_pod_sees_the_node(node: LabNode, namespace: Namespace) -> No
         "affinity": {},
     }
     namespace.run(pod, "Succeeded")
-    assert [gpu["name"] for gpu in node.gpus.read()["gpus"]] == [
-        "NVIDIA H200",
-        "NVIDIA A100-SXM4-40GB",
-    ]
-    assert node.gpus.read()["gpus"][0]["mig"] is True
-    assert "Enabled MIG Mode for GPU 00000000:06:00.0" in namespace.log("host")
+    log = namespace.log("host")
+    assert log.count("UUID: GPU-") == 2
+    assert "MIG mode is in pending enable state for GPU 00000000:06:00.0" in log
+    assert [gpu["mig_pending"] for gpu in node.gpus.read()["gpus"]] == [True, False]
 
 
 def test_quota_refuses_the_second_pod(node: LabNode, namespace: Namespace) -> None:
@@ -176,6 +175,7 @@ def test_plugin_lists_devices_only_when_it_starts(node: LabNode) -> None:
 
 
 def test_reboot_loses_instances_and_volatile_mig_mode(node: LabNode) -> None:
+    node.gpus.install(new_state(node.name, ("h200-141gb-sxm", "a100-40gb")))
     boot_id = node.read()["status"]["nodeInfo"]["bootID"]
     _cut(node, 0, "19:0")
     _cut(node, 1, "19:0")
