@@ -39,7 +39,7 @@
   document.addEventListener('htmx:responseError', (event) => {
     const status = event.detail.xhr.status;
     if (status === 401 || status === 403) return location.reload();
-    return problem(words().notRefreshed.replace('%s', String(status)));
+    return problem(words().notRefreshed.replace('{status}', String(status)));
   });
   for (const name of ['htmx:sendError', 'htmx:timeout']) {
     document.addEventListener(name, () => problem(words().noAnswer));
