@@ -43,16 +43,7 @@ func (c *command) migCommand() gpus.Code {
 		verb = o.verbs[0]
 	}
 	if verb == "-lgip" || verb == "-lgipp" {
-		if !c.has((*gpus.GPU).CanMIG) {
-			c.print("No MIG-supported devices found.")
-			return gpus.NotFound
-		}
-		if verb == "-lgip" {
-			c.printProfiles()
-		} else {
-			c.printPlacements()
-		}
-		return gpus.OK
+		return c.printTable(verb)
 	}
 	if !c.has(func(gpu *gpus.GPU) bool { return gpu.MIG }) {
 		c.print("No MIG-enabled devices found.")
@@ -79,6 +70,20 @@ func (c *command) migCommand() gpus.Code {
 	default:
 		return c.badCombination()
 	}
+}
+
+// printTable prints a model's own table, which drivers tell while MIG mode is off as well.
+func (c *command) printTable(verb string) gpus.Code {
+	if !c.has((*gpus.GPU).CanMIG) {
+		c.print("No MIG-supported devices found.")
+		return gpus.NotFound
+	}
+	if verb == "-lgip" {
+		c.printProfiles()
+	} else {
+		c.printPlacements()
+	}
+	return gpus.OK
 }
 
 // table collects rows between rules of one width.

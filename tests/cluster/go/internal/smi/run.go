@@ -59,14 +59,18 @@ func Run(out io.Writer, place gpus.Place, arguments []string) gpus.Code {
 		return gpus.Unknown
 	}
 	c := &command{out: out, state: state, isHost: place.IsHost, options: parsed}
+	return c.run()
+}
+
+func (c *command) run() gpus.Code {
 	if !c.choose() || len(c.devices) == 0 {
-		fmt.Fprintln(out, "No devices were found")
+		fmt.Fprintln(c.out, "No devices were found")
 		return gpus.NotFound
 	}
 	code := c.dispatch()
-	if parsed.changes() {
-		if err := state.Save(); err != nil {
-			fmt.Fprintln(out, gpus.NoPermission)
+	if c.options.changes() {
+		if err := c.state.Save(); err != nil {
+			fmt.Fprintln(c.out, gpus.NoPermission)
 			return gpus.NoPermission
 		}
 	}
@@ -95,6 +99,7 @@ var longNames = map[string]string{
 	"--destroy-compute-instance": "-dci", "--gpu-instance-id": "-gi", "--compute-instance-id": "-ci",
 }
 
+// parse reads the arguments; message is what nvidia-smi says to those that it does not know.
 func parse(arguments []string) (o options, message string) {
 	for i := 0; i < len(arguments); i++ {
 		name, value, hasValue := strings.Cut(arguments[i], "=")
@@ -112,48 +117,46 @@ func parse(arguments []string) (o options, message string) {
 			}
 			return &value
 		}
-		required := func(target **string) {
+		if target, ok := o.valued()[name]; ok {
 			if *target = next(); *target == nil {
-				message = fmt.Sprintf("ERROR: Option %s requires a value. Please run 'nvidia-smi -h'.", name)
+				return o, fmt.Sprintf("ERROR: Option %s requires a value. Please run 'nvidia-smi -h'.", name)
 			}
-		}
-		switch name {
-		case "mig":
-			o.mig = true
-		case "-x":
-			o.xml = true
-		case "-r":
-			o.reset = true
-		case "-C":
-			o.withCompute = true
-		case "-L", "-q", "-lgip", "-lgipp", "-lgi", "-lci", "-lcip", "-dgi", "-dci":
-			o.verbs = append(o.verbs, name)
-		case "-i":
-			required(&o.devices)
-		case "--query-gpu":
-			required(&o.query)
-		case "--format":
-			required(&o.format)
-		case "-mig":
-			required(&o.mode)
-		case "-gi":
-			required(&o.instance)
-		case "-ci":
-			required(&o.compute)
-		case "-cgi":
-			required(&o.create)
-		case "-cci":
-			if o.createCompute = next(); o.createCompute == nil {
-				o.createCompute = new(string)
-			}
-		default:
-			message = fmt.Sprintf("ERROR: Option %s is not recognized. Please run 'nvidia-smi -h'.", arguments[i])
-		}
-		if message != "" {
-			return o, message
+		} else if !o.set(name, next) {
+			return o, fmt.Sprintf("ERROR: Option %s is not recognized. Please run 'nvidia-smi -h'.", arguments[i])
 		}
 	}
 	return o, ""
+}
+
+// valued returns where the value of each option that needs one goes.
+func (o *options) valued() map[string]**string {
+	return map[string]**string{
+		"-i": &o.devices, "--query-gpu": &o.query, "--format": &o.format, "-mig": &o.mode,
+		"-gi": &o.instance, "-ci": &o.compute, "-cgi": &o.create,
+	}
+}
+
+// set notes an option that needs no value; false says that there is no such option.
+func (o *options) set(name string, next func() *string) bool {
+	switch name {
+	case "mig":
+		o.mig = true
+	case "-x":
+		o.xml = true
+	case "-r":
+		o.reset = true
+	case "-C":
+		o.withCompute = true
+	case "-L", "-q", "-lgip", "-lgipp", "-lgi", "-lci", "-lcip", "-dgi", "-dci":
+		o.verbs = append(o.verbs, name)
+	case "-cci":
+		if o.createCompute = next(); o.createCompute == nil {
+			o.createCompute = new(string)
+		}
+	default:
+		return false
+	}
+	return true
 }
 
 // choose fills devices by -i: an index, a UUID or a bus id, several with commas.
