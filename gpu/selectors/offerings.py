@@ -31,7 +31,7 @@ class Availability:
     """How many slices of a kind there are for one person at this moment.
 
     `after_change` counts those that are free or could be cut without harm to anybody, at most as
-    many as one request may ask for; `is_capped` says that there may be more.
+    many more as one request may ask for; `is_capped` says that there may be even more.
     """
 
     kind: Kind
@@ -114,11 +114,10 @@ def _availability(
     snapshot: ClusterSnapshot, offering: Offering, demand: Demand, kind: Kind
 ) -> Availability:
     free = most_of(snapshot, demand, kind, upto=FitWhen.NOW)
-    if free >= offering.max_count:
-        return Availability(kind, free, free, is_capped=True)
-    some = replace(demand, count=offering.max_count)
+    most = free + offering.max_count
+    some = replace(demand, count=most)
     after = most_of(snapshot, some, kind, upto=FitWhen.AFTER_CHANGE)
-    return Availability(kind, free, after, is_capped=after >= offering.max_count)
+    return Availability(kind, free, after, is_capped=after >= most)
 
 
 def _demand(base: Demand, kind: Kind) -> Demand:

@@ -24,7 +24,7 @@ from gpu.selectors.requests import (
 )
 from gpu.views.pages import live_token, render_page
 from gpu.views.quotas import QuotaLine, quota_lines
-from gpu.views.standing import RequestRow, use_words
+from gpu.views.standing import RequestRow, use_explained, use_words
 from portal.http import PortalRequest
 from tenants.models import Tenant
 from tenants.permissions import Capability
@@ -42,6 +42,7 @@ class SliceRow:
 
     row: RequestRow
     use: str
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,8 @@ def _slice(row: RequestRow, uses: Mapping[int, Use]) -> SliceRow:
     allocation = allocation_of(row.request)
     if allocation is None or allocation.pk not in uses:
         return SliceRow(row, "")
-    return SliceRow(row, use_words(uses[allocation.pk], allocation.count))
+    use = uses[allocation.pk]
+    return SliceRow(row, use_words(use, allocation.count), use_explained(use))
 
 
 def _finished(rows: list[RequestRow]) -> list[RequestRow]:

@@ -14,10 +14,14 @@ type Text = str | Promise
 
 @dataclass(frozen=True, slots=True)
 class Honesty:
-    """What a kind of isolation is called, what one gets, and what one does not get."""
+    """What a kind of isolation is called, what one gets, and what one does not get.
+
+    `in_short` says in a line or two what is not given; `lacks` says it point by point.
+    """
 
     title: Text
     gives: Text
+    in_short: Text
     lacks: tuple[Text, ...]
 
 
@@ -28,6 +32,10 @@ HONESTY = {
             "A part of a GPU that is cut off in hardware: its memory and its compute are yours"
             " alone, and what neighbours do wrong does not reach you."
         ),
+        _(
+            "Not given: NVLink or peer-to-peer between slices, graphics, and a power and clock of"
+            " its own."
+        ),
         (
             _("Power, clock and the path to the host are shared with the rest of the GPU."),
             _("No NVLink and no peer-to-peer: several slices do not work as one larger GPU."),
@@ -37,6 +45,10 @@ HONESTY = {
     Isolation.SHARED: Honesty(
         _("Share of a GPU"),
         _("A turn on a GPU that others use at the same time. Good for notebooks and small tests."),
+        _(
+            "Not given: memory of its own (a neighbour can fill it), a steady speed, and safety"
+            " from a neighbour's crash. A share is not a GPU: use one share a Pod."
+        ),
         (
             _(
                 "Memory is not kept apart: a neighbour can fill it, and your program then fails"
@@ -50,6 +62,10 @@ HONESTY = {
     Isolation.WHOLE: Honesty(
         _("Whole GPU"),
         _("One GPU with all its memory and compute for you alone."),
+        _(
+            "Not given: CPU, disk and network of its own. It counts in full against the quota and"
+            " usually waits longest."
+        ),
         (
             _("CPU, disk and network of the node are still shared with its other users."),
             _("It counts in full against your tenant's quota, and it usually waits longest."),

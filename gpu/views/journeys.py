@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import pairwise
 
+from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
@@ -24,7 +25,8 @@ _BEFORE_ROOM = (State.WAITING_FOR_APPROVAL, State.DECLINED, State.WITHDRAWN)
 class JourneyStep:
     """One step: `outcome` is done, running, failed or to_come; `took` since the step before.
 
-    `parts` are the steps of a change of a GPU; `operation_id` is its number.
+    `parts` are the steps of a change of a GPU, `operation_id` its number. `is_other_day` says that
+    the step ended on another day than the one before.
     """
 
     code: str
@@ -33,6 +35,7 @@ class JourneyStep:
     at: datetime | None = None
     detail: str = ""
     took: str = ""
+    is_other_day: bool = True
     parts: tuple[StoryStep, ...] = ()
     operation_id: int | None = None
 
@@ -200,5 +203,9 @@ def _with_durations(steps: list[JourneyStep]) -> Iterator[JourneyStep]:
     for before, step in pairwise(steps):
         if step.at is None or before.at is None or step.at < before.at:
             yield step
-        else:
-            yield replace(step, took=duration_words((step.at - before.at).total_seconds()))
+            continue
+        yield replace(
+            step,
+            took=duration_words((step.at - before.at).total_seconds()),
+            is_other_day=timezone.localdate(step.at) != timezone.localdate(before.at),
+        )

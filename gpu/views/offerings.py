@@ -1,11 +1,12 @@
 """What may be asked for, and what of it is free at this moment."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
 from django.http import HttpResponse
 from django.urls import reverse
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
 from gpu.models import Offering
@@ -18,7 +19,7 @@ from gpu.selectors.offerings import (
     offered,
 )
 from gpu.selectors.snapshot import cluster_snapshot
-from gpu.views.amounts import compute_words, gib, gib_text
+from gpu.views.amounts import gib, gib_text, sevenths
 from gpu.views.isolation import Honesty, honesty_of, offering_name
 from gpu.views.pages import live_token, render_page
 from portal.http import PortalRequest
@@ -28,22 +29,24 @@ from tenants.selectors import capabilities_of
 
 @dataclass(frozen=True, slots=True)
 class KindRow:
-    """One line of an offering: a size on a model, and how much of it there is."""
+    """One line of an offering: a size of a model, and how much of it there is."""
 
-    model: str
     name: str
     replicas: int
     memory: str
-    compute: str
+    parts: str
     free_now: int
     after_change: int
     is_capped: bool
     url: str
 
-    @property
-    def more_after_change(self) -> bool:
-        """Say whether a harmless change gives more than is free now."""
-        return self.after_change > self.free_now
+
+@dataclass(frozen=True, slots=True)
+class ModelGroup:
+    """A GPU model and what an offering has of it."""
+
+    model: str
+    rows: tuple[KindRow, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,7 @@ class OfferingCard:
     offering: Offering
     name: str
     honesty: Honesty
-    rows: tuple[KindRow, ...]
+    groups: tuple[ModelGroup, ...]
 
 
 @require_safe
@@ -78,11 +81,20 @@ def _card(item: Offered, found: list[Availability], names: Mapping[str, str]) ->
         offering=item.offering,
         name=offering_name(item.offering),
         honesty=honesty_of(item.offering.isolation),
-        rows=tuple(_row(item.offering, one, names) for one in found),
+        groups=tuple(_groups(item.offering, found, names)),
     )
 
 
-def _row(offering: Offering, found: Availability, names: Mapping[str, str]) -> KindRow:
+def _groups(
+    offering: Offering, found: list[Availability], names: Mapping[str, str]
+) -> Iterator[ModelGroup]:
+    products = {one.kind.product: names.get(one.kind.product, one.kind.product) for one in found}
+    for product, name in sorted(products.items(), key=lambda item: item[1]):
+        rows = tuple(_row(offering, one) for one in found if one.kind.product == product)
+        yield ModelGroup(name, rows)
+
+
+def _row(offering: Offering, found: Availability) -> KindRow:
     kind = found.kind
     wanted = {
         "isolation": offering.isolation,
@@ -90,11 +102,10 @@ def _row(offering: Offering, found: Availability, names: Mapping[str, str]) -> K
         "gpu_model": kind.product,
     }
     return KindRow(
-        model=names.get(kind.product, kind.product),
         name=kind.profile or "",
         replicas=kind.replicas,
         memory=gib(kind.memory_mib),
-        compute=compute_words(kind.compute),
+        parts=_("%(parts)s of 7") % {"parts": sevenths(kind.compute)},
         free_now=found.free_now,
         after_change=found.after_change,
         is_capped=found.is_capped,

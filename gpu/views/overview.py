@@ -3,20 +3,22 @@
 import csv
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from enum import StrEnum
 from urllib.parse import urlencode
 
 from django.http import Http404, HttpResponse
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.formats import number_format
 from django.utils.functional import Promise
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, ngettext
 from django.views.decorators.http import require_safe
 
 from gpu.planning.quotas import Amounts
 from gpu.selectors.overview import Overview, Split, TenantFigures, overview
-from gpu.views.amounts import gib, gib_text, sevenths
+from gpu.views.amounts import gib_text, sevenths
 from gpu.views.isolation import honesty_of
 from gpu.views.pages import live_token, render_page, requires
 from portal.http import PortalRequest
@@ -24,6 +26,8 @@ from tenants.permissions import Capability
 
 BAR_WIDTH = 1000
 _BOM = "\ufeff"
+_MIB_PER_GIB = 1024
+_LARGE = 100 * 100  # from 100 GiB on, hundredths tell nobody anything
 
 
 class Unit(StrEnum):
@@ -42,6 +46,7 @@ PARTS: dict[str, str | Promise] = {
     "lost": gettext_lazy("Lost to the cut"),
     "free": gettext_lazy("Free"),
 }
+_LABELS: dict[str, str | Promise] = {**PARTS, "quota": gettext_lazy("Left of the quota")}
 EXPLAINED: dict[str, str | Promise] = {
     "granted": gettext_lazy("Tenants have a right to it, whether a Pod uses it or not."),
     "changing": gettext_lazy("A GPU is being changed, or is kept for a slice that is being made."),
@@ -89,11 +94,16 @@ def overview_page(request: PortalRequest) -> HttpResponse:
     parts = _parts(found.total, unit)
     context = {
         "unit": unit.value,
+        "unit_words": _("GiB") if unit is Unit.MEMORY else _("sevenths"),
+        "gpus_words": ngettext("%(gpus)d GPU", "%(gpus)d GPUs", found.gpus) % {"gpus": found.gpus},
         "found": found,
-        "age_s": (timezone.now() - found.seen_at).total_seconds() if found.seen_at else None,
         "capacity": _amount(found.total.capacity, unit),
         "total_row": BarRow(_("All GPUs"), parts, ()),
-        "tiles": parts,
+        "parts": parts,
+        "granted": _amount(found.total.granted, unit),
+        "granted_note": _percent_words(found.total.granted, found.total, unit),
+        "free": _amount(found.total.free, unit),
+        "free_note": _percent_words(found.total.free, found.total, unit),
         "tenant_rows": [_tenant_row(row, unit, _most(found, unit)) for row in found.tenants],
         "model_rows": [
             BarRow(
@@ -128,7 +138,18 @@ def overview_csv(_request: PortalRequest, table: str) -> HttpResponse:
 
 
 def _amount(amounts: Amounts, unit: Unit) -> str:
-    return gib(amounts.memory_mib) if unit is Unit.MEMORY else sevenths(amounts.millisevenths)
+    """Return a figure without its unit, which stands above all of them: 2,817 or 9.5."""
+    if unit is Unit.COMPUTE:
+        return sevenths(amounts.millisevenths)
+    hundredths = amounts.memory_mib * 100 // _MIB_PER_GIB
+    if hundredths >= _LARGE:
+        return number_format(hundredths // 100, force_grouping=True)
+    return number_format(Decimal(gib_text(amounts.memory_mib)), force_grouping=True)
+
+
+def _percent_words(part: Amounts, total: Split, unit: Unit) -> str:
+    percent = 100 * _number(part, unit) // max(1, _number(total.capacity, unit))
+    return _("%(percent)d %% of the capacity") % {"percent": percent}
 
 
 def _number(amounts: Amounts, unit: Unit) -> int:
@@ -147,7 +168,9 @@ def _laid_out(amounts: Iterable[tuple[str, Amounts]], unit: Unit, whole: int) ->
     for code, part in amounts:
         after = before + _number(part, unit)
         x, end = BAR_WIDTH * before // whole, BAR_WIDTH * after // whole
-        yield Part(code, str(PARTS[code]), _amount(part, unit), x, end - x, str(EXPLAINED[code]))
+        yield Part(
+            code, str(_LABELS[code]), _amount(part, unit), x, end - x, str(EXPLAINED.get(code, ""))
+        )
         before = after
 
 
@@ -165,7 +188,7 @@ def _tenant_row(row: TenantFigures, unit: Unit, most: int) -> BarRow:
         0, _number(row.limit, unit) - _number(row.granted, unit) - _number(row.promised, unit)
     )
     left = Amounts(rest, 0) if unit is Unit.MEMORY else Amounts(0, rest)
-    amounts = (("granted", row.granted), ("changing", row.promised), ("free", left))
+    amounts = (("granted", row.granted), ("changing", row.promised), ("quota", left))
     query = urlencode({"tenant": row.tenant.slug, "state": "ready"})
     return BarRow(
         label=row.tenant.name,

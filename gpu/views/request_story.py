@@ -33,6 +33,7 @@ from gpu.views.standing import (
     position_words,
     state_words,
     tone_of,
+    use_explained,
     use_words,
 )
 from gpu.views.wording import duration_words
@@ -79,6 +80,7 @@ class Instead:
 class Story:
     """All that the page of one request shows."""
 
+    title: str
     asked: str
     granted: str
     compute: str
@@ -94,6 +96,7 @@ class Story:
     handout: Handout | None
     use: Use | None
     use_said: str
+    use_explained: str
     may_withdraw: bool
     may_release: bool
     may_ask_again: bool
@@ -113,6 +116,7 @@ def story_of(slice_request: SliceRequest, *, viewer: User, now: datetime) -> Sto
     ends_soon = state == State.READY and is_ending_soon(allocation, now=now)
     use = uses_of([allocation])[allocation.pk] if allocation and is_active else None
     return Story(
+        title=allocation_words(allocation) if allocation else asked_words(slice_request),
         asked=asked_words(slice_request),
         granted=allocation_words(allocation) if allocation else "",
         compute=compute_words(allocation.compute) if allocation else "",
@@ -128,6 +132,7 @@ def story_of(slice_request: SliceRequest, *, viewer: User, now: datetime) -> Sto
         handout=_handout(slice_request, allocation) if state == State.READY else None,
         use=use,
         use_said=use_words(use, allocation.count) if use and allocation else "",
+        use_explained=use_explained(use) if use else "",
         may_withdraw=is_own and state in {State.WAITING_FOR_APPROVAL, State.WAITING_FOR_ROOM},
         may_release=state == State.READY
         and (is_own or may_in_tenant(viewer, slice_request.tenant, Capability.DECIDE_REQUESTS)),

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from django.utils.translation import gettext as _
-from django.utils.translation import ngettext
 
 from gpu.models import Allocation, SliceRequest
 from gpu.selectors.requests import (
@@ -133,15 +132,17 @@ def position_words(position: Position) -> str:
 def use_words(use: Use, count: int) -> str:
     """Return what runs on a slice; a Pod without the slice's label makes it unknown."""
     if use.devices:
-        return ngettext("%(used)d of %(count)d in use", "%(used)d of %(count)d in use", count) % {
-            "used": min(use.devices, count),
-            "count": count,
-        }
+        return _("%(used)d of %(count)d") % {"used": min(use.devices, count), "count": count}
     if use.pods:
-        return _("its Pod waits to be started")
-    if use.unlabelled:
-        return _("unknown: Pods without its label run in the namespace")
-    return _("no Pod runs on it")
+        return _("Pod pending")
+    return _("unknown") if use.unlabelled else _("no Pod")
+
+
+def use_explained(use: Use) -> str:
+    """Return why it is not known what runs on a slice; empty where it is known."""
+    if use.devices or use.pods or not use.unlabelled:
+        return ""
+    return _("Pods that do not name their slice run in the namespace.")
 
 
 def _reason(

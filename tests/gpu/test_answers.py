@@ -203,7 +203,7 @@ def test_availability_counts_what_is_free_and_what_could_be_cut(isolated: Offeri
     found = {one.kind.profile: one for one in availability(snapshot, item)}
 
     small, large = found["1g.10gb"], found["7g.80gb"]
-    assert (small.free_now, small.after_change, small.is_capped) == (2, 8, True)
+    assert (small.free_now, small.after_change, small.is_capped) == (2, 10, True)
     assert (large.free_now, large.after_change, large.is_capped) == (0, 2, False)
 
 

@@ -58,7 +58,7 @@ def test_a_researcher_sees_own_slices_with_end_tenant_and_what_they_are(people: 
 
     assert f"/requests/{row.pk}/" in text
     assert "1g.10gb on A100 40GB, 9.62 GiB" in text
-    assert "no Pod runs on it" in text
+    assert "<td>no Pod</td>" in text
     assert "in 2 d 5 h" in text
     assert f"/requests/{row.pk}/" not in page(signed_in(people.alice))
 

@@ -33,8 +33,8 @@ def test_each_size_stands_there_with_its_real_memory_and_what_is_free(people: Pe
 
     row = text[text.index('<span class="mono">1g.10gb</span>') :].split("</tr>")[0]
     assert '<td class="num">9.5 GiB</td>' in row
-    assert "1 of 7 parts of the compute" in row
-    assert '<td class="num">1</td> <td class="num">7</td>' in row
+    assert '<td class="num">1 of 7</td>' in row
+    assert '<td class="num"><strong>1</strong></td> <td class="num">7</td>' in row
     assert "isolation=isolated&amp;memory=9.5&amp;gpu_model=NVIDIA-A100-SXM4-80GB" in row
     assert "at most 14 days" in text
     assert "needs approval" in text

@@ -156,10 +156,11 @@ def test_the_page_names_tenants_models_kinds_and_says_that_use_is_unknown(
 
     assert "A100 80GB" in text
     assert 'href="/requests/?tenant=vision&amp;state=ready"' in text
-    assert "19 GiB" in text
+    assert '<span class="tile-value">19 <span class="unit">GiB</span></span>' in text
+    assert "23 % of the capacity" in text
     assert "Isolated slice (MIG)" in text
     assert "No metrics are connected yet: granted is a right, not use." in text
-    assert 'aria-label="All GPUs: Granted 19 GiB' in text
+    assert 'aria-label="All GPUs: Granted 19,' in text
 
 
 def test_the_unit_is_in_the_address(people: People, manager: Client) -> None:
@@ -167,7 +168,7 @@ def test_the_unit_is_in_the_address(people: People, manager: Client) -> None:
     assert "GiB of GPU memory as the drivers report it" in page(manager, "?unit=memory")
     text = page(manager, "?unit=compute")
     assert "a whole GPU of any model is 7" in text
-    assert '<dd class="tile-value">7</dd>' in text
+    assert '<span class="tile-value">7 <span class="unit">sevenths</span></span>' in text
     assert "GiB of GPU memory" in page(manager, "?unit=nonsense")
 
 

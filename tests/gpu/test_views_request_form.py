@@ -72,10 +72,10 @@ def test_the_empty_form_starts_with_a_usual_size_and_answers_it_at_once(bob: Cli
 def test_each_choice_says_what_it_does_not_give(bob: Client) -> None:
     text = text_of(bob.get(NEW))
     for sentence in (
-        "several slices do not work as one larger GPU",
-        "Memory is not kept apart",
+        "Not given: NVLink or peer-to-peer between slices",
+        "Not given: memory of its own",
         "A share is not a GPU",
-        "CPU, disk and network of the node are still shared",
+        "Not given: CPU, disk and network of its own.",
     ):
         assert sentence in text
 

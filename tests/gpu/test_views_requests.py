@@ -244,16 +244,16 @@ def test_what_runs_on_a_slice_is_told_and_a_pod_without_label_makes_it_unknown(
     node = factories.make_node()
     row = ready(people, count=2)
     client = signed_in(people.bob)
-    assert "no Pod runs on it" in page(client, f"/requests/{row.pk}/")
+    assert "<dd>no Pod</dd>" in page(client, f"/requests/{row.pk}/")
 
     pod = factories.make_pod(node, "train", resource=RESOURCE, devices=["MIG-1"])
     pod.namespace = "team-vision"
     pod.save()
-    assert "unknown: Pods without its label run" in page(client, f"/requests/{row.pk}/")
+    assert "Pods that do not name their slice run" in page(client, f"/requests/{row.pk}/")
 
     pod.allocation_label = str(row.allocation.pk)
     pod.save()
-    assert "1 of 2 in use" in page(client, f"/requests/{row.pk}/")
+    assert "<dd>1 of 2<br><code>train</code> Running</dd>" in page(client, f"/requests/{row.pk}/")
 
 
 def test_a_slice_near_its_end_says_so_on_page_and_list(people: People) -> None:
