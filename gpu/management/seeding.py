@@ -2,12 +2,15 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 from django.db import transaction
 from django.utils import timezone
 
-from gpu.models import Gpu, GpuPod, Offering, SliceRequest
+from gpu.manifests import ALLOCATION_LABEL
+from gpu.models import Gpu, GpuInstance, GpuPod, Offering, SliceRequest
 from gpu.objects import NodeObject, PodObject
 from gpu.planning.resources import WHOLE_GPU
 from gpu.ports import NODE, POD, Cluster
@@ -60,7 +63,8 @@ def seed(cluster: Cluster, *, say: Callable[[str], None], patience_s: float = 12
     offerings = _make_offerings()
     say("Reading the GPUs of every node …")
     _read_cluster(cluster, patience_s)
-    adopted = sum(_adopt(pod, offerings) for pod in _unmanaged())
+    adopted = sum(_adopt(pod, offerings, cluster) for pod in _unmanaged())
+    _take_over(cluster)
     say(f"{Gpu.objects.count()} GPUs read, {adopted} running Pods taken over.")
 
 
@@ -136,9 +140,8 @@ def _unmanaged() -> list[GpuPod]:
     )
 
 
-@transaction.atomic
-def _adopt(pod: GpuPod, offerings: dict[str, Offering]) -> bool:
-    """Make the request and the right that such a Pod would have had."""
+def _adopt(pod: GpuPod, offerings: dict[str, Offering], cluster: Cluster) -> bool:
+    """Make the request and the right that such a Pod would have had, and label it with them."""
     if pod.tenant is None or pod.node is None:
         return False
     resource = next(iter(pod.resources))
@@ -151,21 +154,37 @@ def _adopt(pod: GpuPod, offerings: dict[str, Offering]) -> bool:
     if resource == WHOLE_GPU:
         isolation = "shared" if replicas > 1 else "whole"
     offering = offerings[isolation]
-    grant = grants.grant_for(
-        gpu.model,
-        resource,
-        share=grants.share_of_node(pod.node),
-        offering=offering,
-        replicas=replicas,
+    grant = replace(
+        grants.grant_for(
+            gpu.model,
+            resource,
+            share=grants.share_of_node(pod.node),
+            offering=offering,
+            replicas=replicas,
+        ),
+        placements=_places(pod),
     )
     started = pod.started_at or timezone.now()
     try:
         with transaction.atomic():
             slice_request = _request_for(pod, pod.tenant, offering, grant)
-            allocations.adopt(slice_request, grant, now=started)
+            allocation = allocations.adopt(slice_request, grant, now=started)
     except ServiceError:
         return False
+    label = {"metadata": {"labels": {ALLOCATION_LABEL: str(allocation.pk)}}}
+    cluster.patch(POD, pod.name, label, pod.namespace)
     return True
+
+
+def _places(pod: GpuPod) -> list[dict[str, Any]]:
+    """Return where the Pod's devices are, as an allocation remembers it."""
+    ids = [device.split("::")[0] for held in (pod.devices or {}).values() for device in held]
+    places: list[dict[str, Any]] = [
+        {"gpu": item.gpu.uuid, "profile": item.profile, "start": item.start}
+        for item in GpuInstance.objects.filter(mig_uuid__in=ids).select_related("gpu")
+    ]
+    whole = Gpu.objects.filter(uuid__in=ids).values_list("uuid", flat=True)
+    return places + [{"gpu": uuid, "profile": "", "start": 0} for uuid in whole]
 
 
 def _request_for(

@@ -279,6 +279,8 @@ def _add(step: OperationStep, progress: Progress) -> None:
 
 def _close_step(row: Operation, outcome: str, progress: Progress) -> None:
     step = _running_step(row)
+    # What was waited for is history once the step has ended; only its own last word stays.
+    step.message, step.params = "", {}
     _add(step, progress)
     step.outcome = outcome
     step.finished_at = timezone.now()
