@@ -1,22 +1,21 @@
 """Operations in the simulated lab: what can go wrong does, and the end is always a clean one."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from django.db import transaction
 from django.utils import timezone
 
-from gpu.adapters.simulated import SimulatedCluster, build_lab
+from gpu.adapters.simulated import SimulatedCluster
 from gpu.models import Gpu, GpuInstance, Operation
 from gpu.objects import NodeObject, PodObject
 from gpu.ports import NODE, POD, Scope
 from gpu.reconcilers import operations as driving
-from gpu.reconcilers.inventory import read_unread_nodes
-from gpu.services import inventory, operations
+from gpu.services import operations
 from gpu.services.errors import ServiceError
 from gpu.services.operations import Change
 from tests import factories
+from tests.gpu.lab import drive, make_lab
 
 pytestmark = pytest.mark.django_db
 
@@ -27,19 +26,8 @@ BUSY_GPU = 0
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> SimulatedCluster:
-    """The lab at full speed, with its GPUs read."""
-    found = SimulatedCluster(tmp_path / "lab.sqlite3", pace=0.0)
-    build_lab(found)
-    take_over(found)
-    while read_unread_nodes(cluster=found):
-        pass
-    return found
-
-
-def take_over(cluster: SimulatedCluster) -> None:
-    inventory.record_nodes([_node(cluster)], now=timezone.now(), is_complete=True)
-    pods = [PodObject.from_manifest(item) for item in cluster.list(POD).items]
-    inventory.record_pods(pods, is_complete=True)
+    """The lab at full speed, with the GPUs of one node read."""
+    return make_lab(tmp_path, nodes=[NODE_NAME])
 
 
 def _gpu(index: int = EMPTY_GPU) -> Gpu:
@@ -53,21 +41,6 @@ def _open(gpu: Gpu, *instances: tuple[str, int], **more: object) -> Operation:
         return operations.open_operation(change, actor=None)
 
 
-def _drive(
-    operation: Operation,
-    cluster: SimulatedCluster,
-    *,
-    until: Callable[[Operation], bool] = lambda operation: operation.is_finished,
-) -> Operation:
-    for _round in range(60):
-        driving.advance(operation.pk, cluster=cluster)
-        operation.refresh_from_db()
-        if until(operation):
-            return operation
-        Operation.objects.filter(pk=operation.pk).update(next_look_at=timezone.now())
-    pytest.fail(f"still {operation.state}: {[s.said for s in operation.steps.all()]}")
-
-
 def _expire(operation: Operation) -> None:
     Operation.objects.filter(pk=operation.pk).update(deadline_at=timezone.now())
 
@@ -77,7 +50,7 @@ def _node(cluster: SimulatedCluster) -> NodeObject:
 
 
 def test_change_is_made_proved_and_recorded(cluster: SimulatedCluster) -> None:
-    operation = _drive(_open(_gpu(), ("3g.71gb", 4), ("1g.18gb", 0)), cluster)
+    operation = drive(_open(_gpu(), ("3g.71gb", 4), ("1g.18gb", 0)), cluster)
     assert operation.state == Operation.State.DONE
     assert [step.state for step in operation.steps.all()] == [
         "planned",
@@ -103,8 +76,8 @@ def test_change_is_made_proved_and_recorded(cluster: SimulatedCluster) -> None:
 
 def test_undo_puts_the_layout_back(cluster: SimulatedCluster) -> None:
     admin = factories.make_user("root", role="admin")
-    done = _drive(_open(_gpu(), ("7g.141gb", 0)), cluster)
-    undo = _drive(operations.undo_operation(done.pk, actor=admin), cluster)
+    done = drive(_open(_gpu(), ("7g.141gb", 0)), cluster)
+    undo = drive(operations.undo_operation(done.pk, actor=admin), cluster)
     assert (undo.state, undo.undoes_id) == (Operation.State.DONE, done.pk)
     assert _gpu().instances.count() == 0
     with pytest.raises(ServiceError, match="changed again"):
@@ -121,7 +94,7 @@ def test_second_operation_on_a_node_is_refused_while_one_is_open(
 
 def test_refusal_of_the_driver_is_rolled_back(cluster: SimulatedCluster) -> None:
     cluster.set_fault(NODE_NAME, "create_fails", on=True)
-    operation = _drive(_open(_gpu(), ("7g.141gb", 0)), cluster)
+    operation = drive(_open(_gpu(), ("7g.141gb", 0)), cluster)
     assert (operation.state, operation.failure_code) == ("rolled_back", "apply_refused")
     assert "Insufficient Resources" in operation.failure_said
     assert _node(cluster).is_schedulable
@@ -134,10 +107,10 @@ def test_plugin_that_never_reports_is_rolled_back_as_far_as_it_goes(
     cluster.set_fault(NODE_NAME, "plugin_never_registers", on=True)
     operation = _open(_gpu(), ("7g.141gb", 0))
     waits = Operation.State.AWAITING_ALLOCATABLE
-    _drive(operation, cluster, until=lambda found: found.state == waits)
+    drive(operation, cluster, until=lambda found: found.state == waits)
     _expire(operation)
     cluster.set_fault(NODE_NAME, "plugin_never_registers", on=False)
-    _drive(operation, cluster)
+    drive(operation, cluster)
     assert (operation.state, operation.failure_code) == ("rolled_back", "deadline")
     assert _node(cluster).is_schedulable
     assert _node(cluster).allocatable["nvidia.com/gpu"] == 2
@@ -149,11 +122,11 @@ def test_roll_back_that_fails_asks_for_an_operator_and_keeps_the_cordon(
     cluster.set_fault(NODE_NAME, "plugin_never_registers", on=True)
     operation = _open(_gpu(), ("7g.141gb", 0))
     waits = Operation.State.AWAITING_ALLOCATABLE
-    _drive(operation, cluster, until=lambda found: found.state == waits)
+    drive(operation, cluster, until=lambda found: found.state == waits)
     _expire(operation)
-    _drive(operation, cluster, until=lambda found: found.memory.get("back") == "allocatable")
+    drive(operation, cluster, until=lambda found: found.memory.get("back") == "allocatable")
     _expire(operation)
-    _drive(operation, cluster)
+    drive(operation, cluster)
     assert operation.state == Operation.State.NEEDS_OPERATOR
     assert not _node(cluster).is_schedulable
 
@@ -161,14 +134,14 @@ def test_roll_back_that_fails_asks_for_an_operator_and_keeps_the_cordon(
 def test_node_that_is_not_ready_is_left_alone(cluster: SimulatedCluster) -> None:
     operation = _open(_gpu(), ("7g.141gb", 0))
     cluster.set_fault(NODE_NAME, "node_not_ready", on=True)
-    _drive(operation, cluster)
+    drive(operation, cluster)
     assert (operation.state, operation.failure_code) == ("rolled_back", "node_not_ready")
     assert cluster.files.history(NODE_NAME) == []
 
 
 def test_pod_in_the_way_is_waited_for_and_nothing_is_touched(cluster: SimulatedCluster) -> None:
     operation = _open(_gpu(BUSY_GPU))
-    _drive(
+    drive(
         operation,
         cluster,
         until=lambda found: "team-nlp/longcontext-eval" in _said(found, "draining"),
@@ -176,7 +149,7 @@ def test_pod_in_the_way_is_waited_for_and_nothing_is_touched(cluster: SimulatedC
     assert operation.state == Operation.State.DRAINING
     assert cluster.files.history(NODE_NAME) == []
     cluster.delete(POD, "longcontext-eval", "team-nlp", grace_s=0)
-    _drive(operation, cluster)
+    drive(operation, cluster)
     assert operation.state == Operation.State.DONE
     assert _gpu(BUSY_GPU).instances.count() == 0
 
@@ -185,7 +158,7 @@ def test_named_pod_is_evicted_and_an_unnamed_one_stops_the_change(
     cluster: SimulatedCluster,
 ) -> None:
     operation = _open(_gpu(BUSY_GPU), pods_in_the_way=Operation.PodsInTheWay.EVICT)
-    _drive(operation, cluster)
+    drive(operation, cluster)
     assert (operation.state, operation.failure_code) == ("rolled_back", "pod_came_since")
     pod = PodObject.from_manifest(cluster.read(POD, "longcontext-eval", "team-nlp"))
     operation = _open(
@@ -193,14 +166,14 @@ def test_named_pod_is_evicted_and_an_unnamed_one_stops_the_change(
         pods_in_the_way=Operation.PodsInTheWay.EVICT,
         named_pods=(f"{pod.key}/{pod.uid}",),
     )
-    _drive(operation, cluster)
+    drive(operation, cluster)
     assert operation.state == Operation.State.DONE
     assert cluster.list(POD, Scope("team-nlp", "", "metadata.name=longcontext-eval")).items == ()
 
 
 def test_api_server_that_is_away_for_a_while_only_delays(cluster: SimulatedCluster) -> None:
     operation = _open(_gpu(), ("7g.141gb", 0))
-    _drive(operation, cluster, until=lambda found: found.state != "approved")
+    drive(operation, cluster, until=lambda found: found.state != "approved")
     cluster.set_fault("*", "api_unreachable", on=True)
     state = operation.state
     Operation.objects.filter(pk=operation.pk).update(next_look_at=timezone.now())
@@ -208,13 +181,13 @@ def test_api_server_that_is_away_for_a_while_only_delays(cluster: SimulatedClust
     operation.refresh_from_db()
     assert operation.state == state
     cluster.set_fault("*", "api_unreachable", on=False)
-    _drive(operation, cluster)
+    drive(operation, cluster)
     assert operation.state == Operation.State.DONE
 
 
 def test_node_that_somebody_had_cordoned_stays_cordoned(cluster: SimulatedCluster) -> None:
     cluster.patch(NODE, NODE_NAME, {"spec": {"unschedulable": True}})
-    operation = _drive(_open(_gpu(), ("7g.141gb", 0)), cluster)
+    operation = drive(_open(_gpu(), ("7g.141gb", 0)), cluster)
     assert operation.state == Operation.State.DONE
     assert not _node(cluster).is_schedulable
 
