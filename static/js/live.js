@@ -51,6 +51,7 @@
   // --- The stream
 
   let isLive = false;
+  let wasLive = false;
 
   function refreshAll() {
     for (const element of document.querySelectorAll('[hx-trigger*="sse:"]')) {
@@ -68,7 +69,7 @@
 
   const known = new WeakSet();
   document.addEventListener('htmx:sseOpen', (event) => {
-    isLive = true;
+    isLive = wasLive = true;
     const { source } = event.detail;
     if (!known.has(source)) {
       known.add(source);
@@ -93,20 +94,36 @@
     return Math.max(...times.filter(Number.isFinite));
   }
 
+  // A page that shows nothing with an age of its own is live, or it is not any more.
+  function tickWithoutAge(stamp) {
+    const words = stamp.querySelector('[data-live-word]');
+    if (!words) return;
+    if (wasLive) {
+      const text = isLive ? words.dataset.liveWord : words.dataset.lostWord;
+      if (words.textContent !== text) words.textContent = text;
+    }
+    stamp.classList.toggle('is-live', isLive);
+    stamp.classList.toggle('is-stale', wasLive && !isLive);
+  }
+
   function tick() {
     const stamp = document.querySelector('[data-freshness]');
     if (!stamp) return;
     const seconds = (Date.now() - newest()) / 1000;
-    if (!Number.isFinite(seconds)) return;
+    if (!Number.isFinite(seconds)) {
+      tickWithoutAge(stamp);
+      return;
+    }
     const limit = Number(stamp.dataset.staleAfter ?? STALE_DEFAULT_S);
     const shown = stamp.querySelector('[data-age]');
     const text = age(Math.max(0, seconds));
-    if (shown.textContent !== text) shown.textContent = text;
+    if (shown && shown.textContent !== text) shown.textContent = text;
     stamp.classList.toggle('is-live', isLive && seconds < limit);
     stamp.classList.toggle('is-stale', seconds >= limit);
   }
 
-  // --- Cells know their column, for where a table turns into cards
+  // --- Tables: cells know their column, for where the table turns into cards; a box that scrolls
+  // can be reached with the keyboard
 
   function label() {
     for (const table of document.querySelectorAll('table.table:not(.table-plain)')) {
@@ -114,8 +131,13 @@
       for (const row of table.querySelectorAll('tbody tr')) {
         [...row.cells].forEach((cell, index) => {
           if (heads[index] && !cell.hasAttribute('data-label')) cell.dataset.label = heads[index];
+          cell.classList.toggle('is-blank', !cell.textContent.trim() && !cell.firstElementChild);
         });
       }
+    }
+    for (const box of document.querySelectorAll('.table-wrap')) {
+      if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
+      else box.removeAttribute('tabindex');
     }
   }
 
@@ -124,5 +146,6 @@
     tick();
     setInterval(tick, TICK_MS);
   });
+  window.addEventListener('resize', label);
   document.addEventListener('visibilitychange', () => { if (!document.hidden) tick(); });
 })();
