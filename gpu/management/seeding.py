@@ -15,7 +15,7 @@ from gpu.objects import NodeObject, PodObject
 from gpu.planning.resources import WHOLE_GPU
 from gpu.ports import NODE, POD, Cluster
 from gpu.reconcilers.inventory import read_unread_nodes
-from gpu.services import allocations, grants, inventory, pools
+from gpu.services import allocations, grants, inventory, pools, requests
 from gpu.services.errors import ServiceError
 from tenants.models import Membership, Tenant, User
 from tenants.services import add_member, create_tenant
@@ -47,6 +47,12 @@ OFFERINGS = (
     ("Shared GPU", "共享 GPU", "shared", False, 7),
     ("Whole GPU", "整卡", "whole", True, 7),
 )
+REQUESTS = (
+    ("noor", "nlp", "isolated", 19.5, 2, 7, "Evaluating two checkpoints of the 13B model"),
+    ("ines", "bio", "whole", 79.0, 1, 3, "Refining a cryo-EM map that needs the whole memory"),
+    ("tomo", "audio", "isolated", 5.5, 1, 14, "Speech recognition demo for the open day"),
+    ("ada", "vision", "isolated", 45.0, 1, 5, "Training a depth model on the new data set"),
+)
 _PURPOSES = (
     "Fine-tuning a segmentation model",
     "Evaluation of checkpoints",
@@ -65,6 +71,7 @@ def seed(cluster: Cluster, *, say: Callable[[str], None], patience_s: float = 12
     _read_cluster(cluster, patience_s)
     adopted = sum(_adopt(pod, offerings, cluster) for pod in _unmanaged())
     _take_over(cluster)
+    _ask(tenants, offerings)
     say(f"{Gpu.objects.count()} GPUs read, {adopted} running Pods taken over.")
 
 
@@ -174,6 +181,24 @@ def _adopt(pod: GpuPod, offerings: dict[str, Offering], cluster: Cluster) -> boo
     label = {"metadata": {"labels": {ALLOCATION_LABEL: str(allocation.pk)}}}
     cluster.patch(POD, pod.name, label, pod.namespace)
     return True
+
+
+def _ask(tenants: dict[str, Tenant], offerings: dict[str, Offering]) -> None:
+    """Leave some requests in the inbox, so that the demo has something to decide."""
+    if SliceRequest.objects.filter(state=SliceRequest.State.WAITING_FOR_APPROVAL).exists():
+        return
+    for username, slug, isolation, memory_gib, count, days, purpose in REQUESTS:
+        requests.submit_request(
+            requests.Wish(
+                tenant=tenants[slug],
+                offering=offerings[isolation],
+                memory_mib=int(memory_gib * _GIB),
+                count=count,
+                days=days,
+                purpose=purpose,
+            ),
+            actor=User.objects.get(username=username),
+        )
 
 
 def _places(pod: GpuPod) -> list[dict[str, Any]]:

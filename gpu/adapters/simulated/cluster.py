@@ -9,7 +9,7 @@ from gpu.adapters.simulated import admission, fields, kubelet
 from gpu.adapters.simulated.plugin import NodeFiles
 from gpu.adapters.simulated.selectors import in_scope, matches_selector
 from gpu.adapters.simulated.store import HIDDEN, Store, Transaction, hidden, public
-from gpu.adapters.simulated.world import NEVER, SCRIPT_S, World, stamp
+from gpu.adapters.simulated.world import SCRIPT_S, World, stamp
 from gpu.ports import (
     EVERYTHING,
     FIELD_MANAGER,
@@ -37,6 +37,7 @@ VERSION = "v1.37.2"
 _WATCH_POLL_S = 0.2
 _GRACE_S = 1.0
 _MAX_STEPS = 60
+_LATER_THAN_EVERYTHING = 1e18  # JSON knows no infinity
 
 
 class SimulatedCluster:
@@ -209,10 +210,9 @@ class SimulatedCluster:
             with self.store.transaction() as tx:
                 world = World(tx, self.files, self.clock(), self.pace)
                 is_moving = world.step()
-                due = 0.0 if is_moving else world.next_due()
-                tx.set_fact("due", None if due == NEVER else due)
-                if due == NEVER:
-                    tx.set_fact("due", 1e18)
+                # Scripts are due until their result is written: this process may die before that.
+                due = 0.0 if is_moving or world.scripts else world.next_due()
+                tx.set_fact("due", min(due, _LATER_THAN_EVERYTHING))
             for script in world.scripts:
                 self._run(script)
             if not is_moving and not world.scripts:
