@@ -64,35 +64,14 @@ def open_operation(change: Change, *, actor: User | None) -> Operation:
     node = Node.objects.select_for_update().get(pk=change.gpu.node_id)
     gpu = Gpu.objects.select_for_update().get(pk=change.gpu.pk)
     _refuse_if_unfit(node, gpu)
-    now = timezone.now()
     try:
         with transaction.atomic():
-            operation = Operation.objects.create(
-                node=node,
-                gpu=gpu,
-                state=Operation.State.APPROVED,
-                desired=change.desired,
-                named_pods=list(change.named_pods),
-                pods_in_the_way=change.pods_in_the_way,
-                slice_request=change.slice_request,
-                undoes=change.undoes,
-                opened_by=actor,
-                reason=change.reason,
-                deadline_at=now + DEADLINES[Operation.State.APPROVED],
-                next_look_at=now,
-            )
+            operation = _create(change, node, actor)
     except IntegrityError as error:
         raise ServiceError(
             _("%(node)s is being changed already; wait until that operation has ended.")
             % {"node": node.name}
         ) from error
-    OperationStep.objects.create(
-        operation=operation,
-        state=Operation.State.PLANNED,
-        outcome=OperationStep.Outcome.DONE,
-        finished_at=now,
-        evidence={"desired": change.desired, "named_pods": list(change.named_pods)},
-    )
     audit.record(
         "operation.opened",
         f"node/{node.name}",
@@ -104,6 +83,32 @@ def open_operation(change: Change, *, actor: User | None) -> Operation:
     )
     dispatch.wake(dispatch.RECONCILE_OPERATION, operation.pk)
     _announce(operation)
+    return operation
+
+
+def _create(change: Change, node: Node, actor: User | None) -> Operation:
+    now = timezone.now()
+    operation = Operation.objects.create(
+        node=node,
+        gpu=change.gpu,
+        state=Operation.State.APPROVED,
+        desired=change.desired,
+        named_pods=list(change.named_pods),
+        pods_in_the_way=change.pods_in_the_way,
+        slice_request=change.slice_request,
+        undoes=change.undoes,
+        opened_by=actor,
+        reason=change.reason,
+        deadline_at=now + DEADLINES[Operation.State.APPROVED],
+        next_look_at=now,
+    )
+    OperationStep.objects.create(
+        operation=operation,
+        state=Operation.State.PLANNED,
+        outcome=OperationStep.Outcome.DONE,
+        finished_at=now,
+        evidence={"desired": change.desired, "named_pods": list(change.named_pods)},
+    )
     return operation
 
 

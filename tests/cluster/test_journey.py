@@ -102,29 +102,30 @@ def test_request_becomes_a_pod_that_runs_on_its_slice(
     assert any("-cgi" in line for line in operation.steps.get(state="applying").commands)
     assert node.allocatable()[resource] == 1
 
-    quota = cluster.read(RESOURCE_QUOTA, manifests.QUOTA_NAME, tenant.namespace)
-    assert quota["spec"]["hard"][f"requests.{resource}"] == "1"
-    assert quota["spec"]["hard"]["requests.nvidia.com/gpu"] == "0"
+    hard = _hard(cluster, tenant)
+    assert hard[f"requests.{resource}"] == "1"
+    assert hard["requests.nvidia.com/gpu"] == "0"
     assert NamespaceQuota.objects.get().problem == ""
 
     first = _pod(allocation, "train")
     wait_until(lambda: cluster.create(first) is not None, "the Pod is taken", timeout_s=20)
     wait_until(lambda: _read(cluster, tenant, "train").is_ready, "the Pod runs", timeout_s=60)
-    pod = _read(cluster, tenant, "train")
-    [device] = (pod.devices or {})[resource]
+    [device] = (_read(cluster, tenant, "train").devices or {})[resource]
     assert device.startswith("MIG-")
-    log = cluster.read_log("train", tenant.namespace)
-    assert device in log
-
-    second = _pod(allocation, "train-2")
+    assert device in cluster.read_log("train", tenant.namespace)
     with pytest.raises(RefusedError, match="exceeded quota"):
-        cluster.create(second)
+        cluster.create(_pod(allocation, "train-2"))
 
     cluster.delete(POD, "train", tenant.namespace, grace_s=0)
     requests.release_slice(slice_request.pk, actor=ada)
     queue.end_overdue(cluster=cluster)
+    assert _hard(cluster, tenant)[f"requests.{resource}"] == "0"
+
+
+def _hard(cluster: KubernetesCluster, tenant: Tenant) -> dict[str, str]:
     quota = cluster.read(RESOURCE_QUOTA, manifests.QUOTA_NAME, tenant.namespace)
-    assert quota["spec"]["hard"][f"requests.{resource}"] == "0"
+    hard: dict[str, str] = quota["spec"]["hard"]
+    return hard
 
 
 def _read(cluster: KubernetesCluster, tenant: Tenant, name: str) -> PodObject:
