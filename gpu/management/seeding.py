@@ -171,10 +171,10 @@ def _adopt(pod: GpuPod, offerings: dict[str, Offering], cluster: Cluster) -> boo
         ),
         placements=_places(pod),
     )
-    started = pod.started_at or timezone.now()
     try:
         with transaction.atomic():
             slice_request = _request_for(pod, pod.tenant, offering, grant)
+            started = slice_request.ready_at or timezone.now()
             allocation = allocations.adopt(slice_request, grant, now=started)
     except ServiceError:
         return False
@@ -220,7 +220,9 @@ def _request_for(
     )
     number = sum(map(ord, pod.name))
     days = 1 + number % offering.max_days
-    started = pod.started_at or timezone.now()
+    # A Pod older than the longest slice holds one that was asked for again and again.
+    latest = timezone.now() - timedelta(days=days) * 0.7
+    started = max(pod.started_at or latest, latest)
     slice_request = SliceRequest.objects.create(
         tenant=tenant,
         requester=members[number % len(members)],
