@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from portal.demo import children
+from portal.demo import children, supervisor
 from portal.demo.children import Child
 from portal.demo.supervisor import DemoError, Options, run
 from portal.embedded import locks
@@ -110,3 +110,22 @@ def test_a_second_demo_from_the_same_folder_is_refused(tmp_path: Path) -> None:
         pytest.raises(DemoError, match=r"A demo already runs from .*: stop it first"),
     ):
         run(Options(tmp_path, free_port()), say=print)
+
+
+@pytest.mark.parametrize(
+    ("stderr", "expected"),
+    [
+        ("Traceback …\n  File x\nValueError: too bad\n", "ValueError: too bad"),
+        (
+            "psycopg.errors.X: a\ndjango.db.utils.ProgrammingError: a\nLINE 1: INSERT\n     ^\n",
+            "django.db.utils.ProgrammingError: a",
+        ),
+        ("Error: The database does not answer (x): start it.\n", "Error: The database does not …"),
+        ("CommandError: Unknown thing\n", "CommandError: Unknown thing"),
+        ("killed\n", "killed"),
+        ("", ""),
+    ],
+    ids=["plain", "with a caret", "ours", "a command's", "no error at all", "nothing"],
+)
+def test_a_failed_step_is_told_by_the_line_that_names_the_error(stderr: str, expected: str) -> None:
+    assert supervisor._reason(stderr).startswith(expected.removesuffix("…"))

@@ -5,7 +5,10 @@ behind; a killed server comes back at its address with its data; stale pid files
 private folders and foreign owners; servers given from outside.
 """
 
+import importlib.util
 import os
+import pwd
+import shutil
 import signal
 import socket
 import subprocess
@@ -20,6 +23,7 @@ import pytest
 from redis import Redis
 
 from portal import embedded
+from portal.embedded import account, postgres, processes
 from portal.embedded.postgres import Postgres
 from portal.embedded.state import State
 from portal.embedded.valkey import Valkey
@@ -285,3 +289,83 @@ def test_root_may_keep_the_state_in_a_private_folder(tmp_path: Path) -> None:
         psycopg.connect(running.database_url).close()
 
     assert private.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_server_that_does_not_listen_is_killed_with_its_children(tmp_path: Path) -> None:
+    script = (
+        "import signal, subprocess, sys, time\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
+        "print('ready', flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    log = tmp_path / "log"
+    processes.start([sys.executable, "-c", script], log=log)
+    assert eventually(lambda: "ready" in log.read_text())
+    server = psutil.Process(processes._children[-1].pid)
+    family = [server, *server.children()]
+
+    processes.stop(server, signal.SIGTERM, seconds=0.2)
+
+    assert len(family) == 2
+    assert eventually(lambda: all(one.status() == "zombie" for one in family if one.is_running()))
+
+
+def test_a_pid_file_with_anything_else_in_it_names_no_process(tmp_path: Path) -> None:
+    path = tmp_path / "pid"
+    assert processes.find(path, marks=[]) is None
+    path.write_text("not a number")
+    assert processes.find(path, marks=[]) is None
+    path.write_text(f"{os.getpid()}\n")
+    assert processes.find(path, marks=["no such word in a command line 1234"]) is None
+    assert processes.find(path, marks=[]) is not None
+
+
+def test_without_the_wheel_the_way_out_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
+
+    with pytest.raises(embedded.EmbeddedError, match="run make setup, or point DATABASE_URL"):
+        postgres.binaries()
+
+
+@pytest.fixture
+def as_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    account._prefix.cache_clear()
+
+
+@pytest.mark.usefixtures("as_root")
+def test_root_without_setpriv_is_told_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "which", lambda _name: None)
+
+    with pytest.raises(embedded.EmbeddedError, match=r"setpriv \(util-linux\) is not installed"):
+        account.prefix(account.Account(65534, 65534), tmp_path)
+
+
+@pytest.mark.usefixtures("as_root")
+def test_root_whose_folder_nobody_reaches_is_told_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(account, "_reaches", lambda _words, _path: False)
+
+    with pytest.raises(embedded.EmbeddedError, match="move the checkout out of private folders"):
+        account.prefix(account.Account(65534, 65534), tmp_path)
+
+
+@pytest.mark.usefixtures("as_root")
+def test_root_on_a_machine_without_nobody_is_told_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unknown(_name: str) -> None:
+        raise KeyError
+
+    monkeypatch.setattr(pwd, "getpwnam", unknown)
+
+    with pytest.raises(embedded.EmbeddedError, match="there is no user 'nobody'"):
+        account.account(tmp_path / "new")
+
+
+def test_somebody_without_rights_needs_no_words_before_the_command(tmp_path: Path) -> None:
+    assert account.prefix(None, tmp_path) == ()

@@ -111,6 +111,11 @@ def test_a_secret_comes_from_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: P
             "THING must begin with postgres:// or postgresql://, for example postgres://db/x.",
         ),
         (
+            {"THING": "redis://:hunter2@cache:0/0"},
+            lambda: env.url("THING", ("redis",)),
+            "THING must begin with redis://.",
+        ),
+        (
             {"THING": "redis://:hunter2@cache:99999/0"},
             lambda: env.url("THING", ("redis",)),
             "THING is not an address that can be read: check its port and brackets.",

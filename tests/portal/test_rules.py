@@ -11,6 +11,8 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = ("portal", "tenants", "gpu")
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 40
+MAX_JOURNEY_LINES = 60  # a journey of a person is told in one go
+_JOURNEYS = ("tests/e2e/", "tests/cluster/")
 _SUBPROCESS_ALLOWED = (
     "portal/embedded/",
     "portal/demo/",
@@ -79,7 +81,8 @@ def test_files_and_functions_stay_small() -> None:
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 length = (node.end_lineno or 0) - node.lineno + 1 - docstring_lines(node)
-                if length > MAX_FUNCTION_LINES:
+                limit = MAX_JOURNEY_LINES if name.startswith(_JOURNEYS) else MAX_FUNCTION_LINES
+                if length > limit:
                     found.append(f"{at(name, node)} {node.name} has {length} lines")
     assert not found, "\n".join(found)
 
