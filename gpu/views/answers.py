@@ -113,12 +113,12 @@ def answer_of(fit: Fit, wish: WishLike, market: Market, *, tenant: Tenant | None
 
 
 def amount_words(count: int, memory_mib: int, isolation: str) -> str:
-    """Return a wish in a few words, such as `20 GiB, isolated slice (MIG)`."""
+    """Return a wish in a few words, such as `20 GiB, isolated`."""
     size = gib(memory_mib)
     amount = size if count == 1 else f"{count} {TIMES} {size}"
     return _("%(amount)s, %(kind)s") % {
         "amount": amount,
-        "kind": str(honesty_of(isolation).title),
+        "kind": str(honesty_of(isolation).word),
     }
 
 
@@ -205,7 +205,7 @@ def _near(wish: WishLike, option: Option | None, market: Market) -> Fill | None:
         return None
     return Fill(
         label=_("Ask for %(memory)s") % {"memory": gib(below)},
-        what=_("A smaller slice really holds %(memory)s; it is enough if that is enough for you.")
+        what=_("%(memory)s is a real size here: a smaller slice does if you can do with that.")
         % {"memory": gib(below)},
         fields={**fields_of(wish), "memory": gib_text(below)},
     )

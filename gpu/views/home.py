@@ -42,7 +42,7 @@ class SliceRow:
 
     row: RequestRow
     use: str
-    why: str = ""
+    is_unknown: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +66,14 @@ def home(request: PortalRequest) -> HttpResponseBase:
     own = list(own_requests(request.user, finished_since=now - _LATELY))
     rows = _rows(own, now=now)
     uses = uses_of(allocations_in(own))
+    slices = [_slice(row, uses) for row in rows if row.request.state == State.READY]
     topics = _topics(own, tenants)
     context = {
         "tenants": [
             TenantQuota(t, quota_lines(impact_on(t, memory_mib=0, compute=0))) for t in tenants
         ],
-        "slices": [_slice(row, uses) for row in rows if row.request.state == State.READY],
+        "slices": slices,
+        "has_unknown_use": any(item.is_unknown for item in slices),
         "waiting": [row for row in rows if row.request.is_open],
         "finished": _finished(rows),
         "to_decide": _waiting_for_me(request).count() if may_decide_somewhere(request.user) else 0,
@@ -93,7 +95,8 @@ def _slice(row: RequestRow, uses: Mapping[int, Use]) -> SliceRow:
     if allocation is None or allocation.pk not in uses:
         return SliceRow(row, "")
     use = uses[allocation.pk]
-    return SliceRow(row, use_words(use, allocation.count), use_explained(use))
+    is_unknown = bool(use_explained(use))
+    return SliceRow(row, use_words(use, allocation.count), is_unknown)
 
 
 def _finished(rows: list[RequestRow]) -> list[RequestRow]:

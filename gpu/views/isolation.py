@@ -16,10 +16,12 @@ type Text = str | Promise
 class Honesty:
     """What a kind of isolation is called, what one gets, and what one does not get.
 
-    `in_short` says in a line or two what is not given; `lacks` says it point by point.
+    `word` is its name within a sentence; `in_short` says in a line or two what is not given, and
+    `lacks` point by point.
     """
 
     title: Text
+    word: Text
     gives: Text
     in_short: Text
     lacks: tuple[Text, ...]
@@ -28,6 +30,7 @@ class Honesty:
 HONESTY = {
     Isolation.ISOLATED: Honesty(
         _("Isolated slice (MIG)"),
+        _("isolated"),
         _(
             "A part of a GPU that is cut off in hardware: its memory and its compute are yours"
             " alone, and what neighbours do wrong does not reach you."
@@ -44,6 +47,7 @@ HONESTY = {
     ),
     Isolation.SHARED: Honesty(
         _("Share of a GPU"),
+        _("shared"),
         _("A turn on a GPU that others use at the same time. Good for notebooks and small tests."),
         _(
             "Not given: memory of its own (a neighbour can fill it), a steady speed, and safety"
@@ -61,6 +65,7 @@ HONESTY = {
     ),
     Isolation.WHOLE: Honesty(
         _("Whole GPU"),
+        _("whole GPU"),
         _("One GPU with all its memory and compute for you alone."),
         _(
             "Not given: CPU, disk and network of its own. It counts in full against the quota and"

@@ -154,8 +154,20 @@ def _reasons(
             who = slice_request.decided_by.display_name
             why = slice_request.decision_reason
             return (_("%(who)s: %(why)s") % {"who": who, "why": why},)
+        case State.ENDED:
+            return (_ended_words(allocation_of(slice_request)),)
+        case State.WITHDRAWN:
+            return (_("The person who asked for it withdrew it."),)
         case _:
             return ()
+
+
+def _ended_words(allocation: Allocation | None) -> str:
+    if allocation is None or allocation.ended_at is None or allocation.ends_at is None:
+        return _("It has ended.")
+    if allocation.ended_at < allocation.ends_at:
+        return _("It was given back before its end.")
+    return _("It had reached its end.")
 
 
 def _next_step(slice_request: SliceRequest, *, is_ending_soon: bool) -> str:

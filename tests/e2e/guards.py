@@ -26,6 +26,7 @@ class Guard:
     def __init__(self, page: Page) -> None:
         self.page = page
         self.complaints: list[str] = []
+        self._allowed: list[str] = []
         page.add_init_script(_WATCH_POLICY)
         page.on("console", self._hear)
         page.on("pageerror", lambda error: self.complaints.append(f"script: {error}"))
@@ -46,6 +47,10 @@ class Guard:
             findings.append(f"{where} is {width} px wide in a window of {window} px: {parts}")
         assert not findings, "\n".join(findings)
 
+    def allow(self, text: str) -> None:
+        """Let complaints that contain a text pass from now on: the test provokes them."""
+        self._allowed.append(text)
+
     def expect_silence(self) -> None:
         """Fail if the console, a script or the policy has complained.
 
@@ -55,6 +60,8 @@ class Guard:
         assert not self.complaints, "\n".join(self.complaints)
 
     def _hear(self, message: ConsoleMessage) -> None:
+        if any(text in message.text for text in self._allowed):
+            return
         if message.type in {"error", "warning"}:
             self.complaints.append(f"console: {message.text} ({message.location.get('url', '')})")
 

@@ -58,7 +58,7 @@ def test_a_researcher_sees_own_slices_with_end_tenant_and_what_they_are(people: 
 
     assert f"/requests/{row.pk}/" in text
     assert "1g.10gb on A100 40GB, 9.62 GiB" in text
-    assert "<td>no Pod</td>" in text
+    assert "no Pod</td>" in text
     assert "in 2 d 5 h" in text
     assert f"/requests/{row.pk}/" not in page(signed_in(people.alice))
 
@@ -100,7 +100,7 @@ def test_the_first_visit_offers_the_first_step(people: People) -> None:
     text = page(signed_in(people.mallory))
     assert "You have no slice at the moment" in text
     assert 'href="/requests/new/"' in text
-    assert "Quota of your tenants" in text
+    assert "What your tenants hold of their quota" in text
 
 
 def test_who_belongs_to_no_tenant_is_told_whom_to_ask(people: People) -> None:

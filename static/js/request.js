@@ -1,5 +1,6 @@
-// The request form's slider: it moves over the sizes that the cluster really has, and keeps in
-// step with the number field beside it. Without this file the number field is all there is.
+// The request form. The slider moves over the sizes that the cluster really has, and keeps in step
+// with the number field beside it; without this file the number field is all there is. And an
+// answer that comes late, to what is no longer asked, is let go.
 (() => {
   const parts = () => {
     const box = document.querySelector('[data-memory]');
@@ -48,6 +49,16 @@
   });
   document.addEventListener('change', (event) => {
     if (event.target !== parts()?.slider) follow();
+  });
+  document.addEventListener('htmx:beforeSwap', (event) => {
+    const { target, requestConfig } = event.detail;
+    const form = document.getElementById('request-form');
+    if (!form || target.id !== 'fit-answer' || requestConfig.verb !== 'get') return;
+    const asked = Object.entries(requestConfig.parameters);
+    const now = new FormData(form);
+    if (asked.some(([name, value]) => String(now.get(name) ?? '') !== String(value))) {
+      event.detail.shouldSwap = false;
+    }
   });
   document.addEventListener('htmx:afterSwap', follow);
   document.addEventListener('DOMContentLoaded', follow);
