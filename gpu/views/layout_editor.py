@@ -80,6 +80,11 @@ class Editor:
     presets: tuple[PresetChoice, ...]
     in_use: tuple[str, ...]
 
+    @property
+    def slice_numbers(self) -> range:
+        """Return the numbers of the memory slices, for the head of the columns."""
+        return range(self.memory_slices)
+
 
 def held_instances(seen: GpuOccupancy) -> dict[Instance, Hold]:
     """Return the instances that somebody has, or may have, a Pod on."""

@@ -19,6 +19,7 @@ from gpu.selectors.operations import open_operation_id, usual_duration_s
 from gpu.services.errors import ServiceError
 from gpu.services.operations import Change, start_operation
 from gpu.views.layout_editor import build_editor
+from gpu.views.layout_glyph import wished_row
 from gpu.views.layout_preview import Preview, build_preview
 from gpu.views.layout_wish import Wish, WishError, present_layout, read_wish
 from gpu.views.pages import live_token, render_page, requires
@@ -183,6 +184,7 @@ def _editor_context(request: PortalRequest, desk: Desk) -> dict[str, Any]:
     return {
         "gpu": gpu,
         "row": desk.row,
+        "wanted_row": wished_row(desk.row, desk.table, desk.wish),
         "wish": desk.wish,
         "present": desk.present,
         "problem": desk.problem,
@@ -206,6 +208,7 @@ def _confirm_page(
     context = {
         "gpu": desk.row.seen.gpu,
         "row": desk.row,
+        "wanted_row": wished_row(desk.row, desk.table, desk.wish),
         "wish": desk.wish,
         "present": desk.present,
         "preview": desk.preview,

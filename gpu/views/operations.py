@@ -10,10 +10,12 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from gpu.models import Operation
 from gpu.selectors import operations as selectors
+from gpu.selectors.gpus import gpu_seen
 from gpu.selectors.operations import OperationFilter
 from gpu.services import operations as services
 from gpu.services.errors import ServiceError
 from gpu.views.pages import live_token, page_of, render_page, requires
+from gpu.views.recovery import recovery_of
 from gpu.views.timelines import OperationRow, OperationStory
 from portal.http import PortalRequest
 from tenants.permissions import Capability
@@ -69,7 +71,9 @@ def operation_detail(request: PortalRequest, operation_id: int) -> HttpResponse:
     context = {
         "operation": operation,
         "story": OperationStory.of(operation, now=timezone.now()),
-        "may_change": request.user.may(Capability.CHANGE_GPUS),
+        "recovery": recovery_of(operation),
+        "row": gpu_seen(operation.gpu_id),
+        "may_undo": request.user.may(Capability.CHANGE_GPUS) and _can_be_undone(operation),
         "live_token": live_token(request, f"operation-{operation_id}"),
     }
     return render_page(
@@ -97,3 +101,13 @@ def operation_undo(request: PortalRequest, operation_id: int) -> HttpResponse:
         "problem": problem,
     }
     return render_page(request, "gpu/operation_undo.html", context, status=409 if problem else 200)
+
+
+def _can_be_undone(operation: Operation) -> bool:
+    """Say whether this is the newest change of its GPU that is done, and no undo of it is open."""
+    return (
+        operation.state == Operation.State.DONE
+        and operation.previous is not None
+        and all(undo.is_finished for undo in operation.undone_by.all())
+        and selectors.newest_done_id(operation.gpu_id) == operation.pk
+    )

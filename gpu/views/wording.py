@@ -55,7 +55,7 @@ def gib_words(mib: int | None) -> str:
     """Return an amount of GPU memory in GiB with one decimal; `unknown` for none."""
     if mib is None:
         return _("unknown")
-    return _("%(amount)s GiB") % {"amount": number_format(mib / _MIB_PER_GIB, 1)}
+    return _("%(amount)s GiB") % {"amount": number_format(round(mib / _MIB_PER_GIB, 1), 1)}
 
 
 def pods_words(count: int) -> str:
