@@ -1,6 +1,7 @@
 """Settings come from the environment alone, and say in one line what is wrong with it."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -132,3 +133,12 @@ def test_a_database_that_does_not_answer_ends_in_one_line() -> None:
     assert result.returncode == 2
     assert result.stderr.startswith("Error: The database does not answer (")
     assert result.stderr.count("\n") == 1
+
+
+def test_every_variable_is_explained_in_the_readme() -> None:
+    source = (ROOT / "portal" / "settings.py").read_text(encoding="utf-8")
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    names = set(re.findall(r"env\.\w+\(\s*\"([A-Z_]+)\"", source))
+
+    assert len(names) > 25
+    assert {name for name in names if f"`{name}`" not in readme} == set()
