@@ -77,7 +77,8 @@ def cluster_snapshot(*, avoid_gpus: Collection[str] = ()) -> ClusterSnapshot:
     waiting = _waiting_for_a_change()
     changing |= {gpu.pk for gpu in gpus if gpu.uuid in avoid_gpus or gpu.uuid in waiting}
     busy = {node_id for _gpu_id, node_id in open_operations}
-    tables: dict[int, GpuTable | None] = {gpu.model_id: table_of(gpu.model) for gpu in gpus}
+    models = {gpu.model_id: gpu.model for gpu in gpus}
+    tables = {pk: table_of(model) for pk, model in models.items()}
     by_gpu: dict[int, list[_Device]] = defaultdict(list)
     for device in devices:
         by_gpu[device.gpu.pk].append(device)

@@ -55,6 +55,7 @@ class Answer:
     code: str
     headline: str
     gets: str = ""
+    gpus: int = 1
     neighbours: str = ""
     change: str = ""
     at: datetime | None = None
@@ -95,6 +96,7 @@ def answer_of(fit: Fit, wish: WishLike, market: Market, *, tenant: Tenant | None
         code=code,
         headline=_headline(fit),
         gets=_gets(option, wish.count, market.models) if option else "",
+        gpus=len({site.gpu_uuid for site in option.sites}) if option else 1,
         neighbours=_neighbours(option) if option else "",
         change=_change(fit.option, market) if fit.when is FitWhen.AFTER_CHANGE else "",
         at=fit.later.at if fit.when is FitWhen.LATER and fit.later else None,

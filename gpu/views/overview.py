@@ -17,6 +17,7 @@ from django.utils.translation import gettext_lazy, ngettext
 from django.views.decorators.http import require_safe
 
 from gpu.planning.quotas import Amounts
+from gpu.selectors.nodes import STALE_AFTER
 from gpu.selectors.overview import Overview, Split, TenantFigures, overview
 from gpu.views.amounts import gib_text, sevenths
 from gpu.views.isolation import honesty_of
@@ -97,6 +98,8 @@ def overview_page(request: PortalRequest) -> HttpResponse:
         "unit_words": _("GiB") if unit is Unit.MEMORY else _("sevenths"),
         "gpus_words": ngettext("%(gpus)d GPU", "%(gpus)d GPUs", found.gpus) % {"gpus": found.gpus},
         "found": found,
+        "seen_at": found.seen_at,
+        "stale_after": STALE_AFTER.total_seconds(),
         "capacity": _amount(found.total.capacity, unit),
         "total_row": BarRow(_("All GPUs"), parts, ()),
         "parts": parts,

@@ -14,6 +14,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 from django_htmx.http import HttpResponseClientRedirect
 
 from gpu.forms import Choices, QuestionForm, RequestForm
+from gpu.glyphs import GlyphGpu
 from gpu.models import Offering, SliceRequest
 from gpu.planning.demands import FitWhen
 from gpu.planning.snapshot import ClusterSnapshot
@@ -29,6 +30,7 @@ from gpu.views.amounts import gib, gib_text
 from gpu.views.answers import Answer, Market, answer_of, fields_of
 from gpu.views.isolation import Honesty, honesty_of, offering_name
 from gpu.views.pages import live_token, render_page
+from gpu.views.pictures import picture_of
 from gpu.views.quotas import quota_lines
 from portal.http import PortalRequest
 from tenants.models import User
@@ -71,11 +73,18 @@ class Desk:
 
     def answer(self, wish: Wish) -> Answer:
         """Say when the wish can be met, and what it costs."""
+        return self.answer_with_picture(wish)[0]
+
+    def answer_with_picture(self, wish: Wish) -> tuple[Answer, GlyphGpu | None]:
+        """Return the answer, and the GPU that the wish would get now or after a harmless change."""
         fit = fit_wish(wish, self.snapshot)
         market = self.market
         if fit.when is FitWhen.AFTER_CHANGE:
             market = replace(market, usual_change_s=usual_duration_s())
-        return answer_of(fit, wish, market, tenant=wish.tenant)
+        picture = None
+        if fit.option is not None:
+            picture = picture_of(fit.option, self.snapshot, market.models, tenant=wish.tenant)
+        return answer_of(fit, wish, market, tenant=wish.tenant), picture
 
     def usual_wish(self) -> dict[str, str]:
         """Return what the empty form starts with: one slice of a usual size for some days."""
@@ -171,9 +180,14 @@ def _answer_context(desk: Desk, question: QuestionForm) -> dict[str, Any]:
         problems = [error for errors in question.errors.values() for error in errors]
         return {"answer": None, "problems": problems}
     wish = question.wish
-    answer = desk.answer(wish)
-    lines = quota_lines(answer.quota) if answer.quota else []
-    return {"answer": answer, "problems": [], "tenant": wish.tenant, "quota_lines": lines}
+    answer, picture = desk.answer_with_picture(wish)
+    return {
+        "answer": answer,
+        "picture": picture,
+        "problems": [],
+        "tenant": wish.tenant,
+        "quota_lines": quota_lines(answer.quota) if answer.quota else [],
+    }
 
 
 def _starting_values(request: PortalRequest, desk: Desk) -> dict[str, str]:
