@@ -34,7 +34,14 @@ _BATCH_S = 0.2
 _WATCH_S = 30.0
 _BACK_OFF_S = (0.5, 1.0, 2.0, 5.0)
 
-type Heard = Listing | WatchEvent
+
+@dataclass(frozen=True, slots=True)
+class Quiet:
+    """A watch came to its end without a break: what was heard until then is all there is."""
+
+
+type News = Listing | WatchEvent
+type Heard = News | Quiet
 
 
 @dataclass(slots=True)
@@ -82,6 +89,7 @@ class Watcher:
                     self._heard.put((kind, event))
                 if self.stopping.is_set():
                     return
+            self._heard.put((kind, Quiet()))
 
     def _batch(self) -> list[tuple[Kind, Heard]]:
         try:
@@ -99,11 +107,14 @@ class Watcher:
     def _write(self, batch: list[tuple[Kind, Heard]]) -> None:
         for kind in (NODE, POD):
             heard = [item for of_kind, item in batch if of_kind == kind]
-            if heard:
-                take_over(kind, heard)
+            news = [item for item in heard if not isinstance(item, Quiet)]
+            if news:
+                take_over(kind, news)
+            if kind == NODE and len(news) < len(heard):
+                inventory.confirm_nodes(now=timezone.now())
 
 
-def take_over(kind: Kind, heard: list[Heard]) -> None:
+def take_over(kind: Kind, heard: list[News]) -> None:
     """Write what was heard of one kind, in order; later news of an object replace earlier ones."""
     complete = False
     present: dict[str, NodeObject | PodObject] = {}

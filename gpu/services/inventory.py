@@ -73,6 +73,11 @@ def record_nodes(nodes: Iterable[NodeObject], *, now: datetime, is_complete: boo
     return changed
 
 
+def confirm_nodes(*, now: datetime) -> None:
+    """Note that what is known of the present nodes is fresh: nothing has happened to them."""
+    Node.objects.filter(is_present=True).update(observed_at=now)
+
+
 @transaction.atomic(durable=True)
 def record_pods(pods: Iterable[PodObject], *, is_complete: bool) -> None:
     """Upsert Pods that ask for a GPU; finished ones are dropped, for they hold nothing.

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from gpu.ports import (
     Manifest,
     WatchEvent,
 )
-from gpu.reconcilers.watching import Watcher, take_over
+from gpu.reconcilers.watching import Quiet, Watcher, take_over
 from gpu.services import inventory
 from tests import factories
 
@@ -137,3 +138,19 @@ def _wait(holds: Callable[[], bool]) -> None:
     while not holds():
         assert time.monotonic() < end
         time.sleep(0.1)
+
+
+@pytest.mark.django_db
+def test_a_watch_that_ends_quietly_says_that_what_is_known_is_fresh(lab: SimulatedCluster) -> None:
+    take_over(NODE, [lab.list(NODE)])
+    long_ago = timezone.now() - timedelta(hours=1)
+    Node.objects.update(observed_at=long_ago)
+    gone = factories.make_node("gone")
+    Node.objects.filter(pk=gone.pk).update(is_present=False, observed_at=long_ago)
+    watcher = Watcher(lab, on_beat=lambda: None)
+
+    watcher._write([(POD, Quiet())])
+    assert not Node.objects.filter(observed_at__gt=long_ago).exists()
+    watcher._write([(NODE, Quiet())])
+
+    assert set(Node.objects.filter(observed_at=long_ago)) == {gone}
