@@ -56,6 +56,7 @@ def operations_for_detail() -> QuerySet[Operation]:
     """Return operations with steps, the GPU's present instances and undos; 4 queries for one."""
     return (
         _with_relations(Operation.objects.all())
+        .select_related("gpu__node")
         .prefetch_related(
             Prefetch("steps", OperationStep.objects.order_by("pk")),
             Prefetch("gpu__instances", GpuInstance.objects.order_by("memory_slices")),

@@ -21,7 +21,8 @@ from gpu.planning.steps import (
     nvidia_smi_commands,
 )
 from gpu.planning.tables import GpuTable
-from gpu.selectors.occupancy import GpuOccupancy, Use
+from gpu.selectors.gpus import MapGpu, gpus_of_node
+from gpu.selectors.occupancy import GpuOccupancy, Use, live_pods
 from gpu.views.layout_wish import Wish, present_layout
 
 
@@ -95,6 +96,15 @@ class Preview:
     def named_pods(self) -> tuple[str, ...]:
         """Return the keys of the Pods in the way, in order."""
         return tuple(sorted(item.key for item in self.pods))
+
+
+def preview_on_node(row: MapGpu, table: GpuTable, wish: Wish) -> Preview:
+    """Return what bringing a GPU of the map to the wish would do, read with all of its node."""
+    gpu = row.seen.gpu
+    neighbours = [other.seen for other in gpus_of_node(gpu.node_id) if other.seen.gpu != gpu]
+    return build_preview(
+        row.seen, table, wish, neighbours=neighbours, node_pods=live_pods([gpu.node_id])
+    )
 
 
 def build_preview(

@@ -1,6 +1,6 @@
 """The layout that an admin has put together, as the address keeps it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,6 +45,12 @@ class Wish:
     def without(self, instance: Instance) -> "Wish":
         """Return the wish without one instance."""
         return Wish(is_mig_on=True, layout=tuple(item for item in self.layout if item != instance))
+
+
+def stored_wish(layout: Mapping[str, Any]) -> Wish:
+    """Return a layout in the form that operations store as a wish."""
+    instances = tuple(Instance(profile, start) for profile, start in layout["instances"])
+    return Wish(is_mig_on=layout["mig"], layout=instances)
 
 
 def present_layout(gpu: Gpu) -> Wish:

@@ -13,17 +13,16 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from gpu.models import Operation
 from gpu.planning.tables import GpuTable
-from gpu.selectors.gpus import MapGpu, gpu_seen, gpus_of_node
-from gpu.selectors.occupancy import live_pods
-from gpu.selectors.operations import open_operation_id, usual_duration_s
+from gpu.selectors.gpus import MapGpu, gpu_seen
+from gpu.selectors.operations import open_operation_id
 from gpu.services.errors import ServiceError
 from gpu.services.operations import Change, start_operation
 from gpu.views.layout_editor import build_editor
 from gpu.views.layout_glyph import wished_row
-from gpu.views.layout_preview import Preview, build_preview
+from gpu.views.layout_preview import Preview, preview_on_node
 from gpu.views.layout_wish import Wish, WishError, present_layout, read_wish
 from gpu.views.pages import live_token, render_page, requires
-from gpu.views.wording import duration_words
+from gpu.views.wording import usual_words
 from portal.http import PortalRequest
 from tenants.permissions import Capability
 
@@ -163,20 +162,8 @@ def _desk_or_404(request: PortalRequest, gpu_id: int) -> Desk:
         except WishError as error:
             problem = str(error)
     is_unlocked = given.get("unlock") == "1"
-    preview = _preview(row, row.table, wish)
+    preview = preview_on_node(row, row.table, wish)
     return Desk(row, row.table, present, wish, problem, is_unlocked, preview)
-
-
-def _preview(row: MapGpu, table: GpuTable, wish: Wish) -> Preview:
-    node_id = row.seen.gpu.node_id
-    neighbours = [other.seen for other in gpus_of_node(node_id) if other.seen.gpu != row.seen.gpu]
-    return build_preview(
-        row.seen,
-        table,
-        wish,
-        neighbours=neighbours,
-        node_pods=live_pods([node_id]),
-    )
 
 
 def _editor_context(request: PortalRequest, desk: Desk) -> dict[str, Any]:
@@ -192,7 +179,7 @@ def _editor_context(request: PortalRequest, desk: Desk) -> dict[str, Any]:
         "editor": build_editor(desk.row.seen, desk.table, desk.wish, is_unlocked=desk.is_unlocked),
         "preview": desk.preview,
         "under_way": open_operation_id(gpu.node_id),
-        "usual_duration": _usual_words(),
+        "usual_duration": usual_words(),
         "live_token": live_token(request, f"gpu-{gpu.pk}", f"node-{gpu.node.name}"),
     }
 
@@ -215,7 +202,7 @@ def _confirm_page(
         "form": form,
         "problem": problem or desk.problem,
         "under_way": open_operation_id(desk.row.seen.gpu.node_id),
-        "usual_duration": _usual_words(),
+        "usual_duration": usual_words(),
     }
     return render_page(request, "gpu/layout_confirm.html", context, status=status)
 
@@ -235,9 +222,3 @@ def _node_name(desk: Desk) -> str:
 
 def _edit_url(gpu_id: int) -> str:
     return reverse("gpu:layout-edit", args=[gpu_id])
-
-
-def _usual_words() -> str:
-    """Return how long changes take here, as measured; empty before the first."""
-    seconds = usual_duration_s()
-    return "" if seconds is None else duration_words(seconds)

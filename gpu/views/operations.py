@@ -14,9 +14,12 @@ from gpu.selectors.gpus import gpu_seen
 from gpu.selectors.operations import OperationFilter
 from gpu.services import operations as services
 from gpu.services.errors import ServiceError
+from gpu.views.layout_preview import Preview, preview_on_node
+from gpu.views.layout_wish import stored_wish
 from gpu.views.pages import live_token, page_of, render_page, requires
 from gpu.views.recovery import recovery_of
 from gpu.views.timelines import OperationRow, OperationStory
+from gpu.views.wording import usual_words
 from portal.http import PortalRequest
 from tenants.permissions import Capability
 
@@ -99,8 +102,19 @@ def operation_undo(request: PortalRequest, operation_id: int) -> HttpResponse:
         "operation": operation,
         "story": OperationStory.of(operation, now=timezone.now()),
         "problem": problem,
+        "gpu": operation.gpu,
+        "preview": _undo_preview(operation),
+        "usual_duration": usual_words(),
     }
     return render_page(request, "gpu/operation_undo.html", context, status=409 if problem else 200)
+
+
+def _undo_preview(operation: Operation) -> Preview | None:
+    """Return what going back would do; None where there is nothing to go back to."""
+    row = gpu_seen(operation.gpu_id)
+    if row is None or row.table is None or operation.previous is None:
+        return None
+    return preview_on_node(row, row.table, stored_wish(operation.previous))
 
 
 def _can_be_undone(operation: Operation) -> bool:

@@ -16,7 +16,7 @@ from gpu.planning.steps import nvidia_smi_commands
 from gpu.selectors.operations import named_pods_alive
 from gpu.selectors.tables import table_of
 from gpu.views.layout_preview import steps_to
-from gpu.views.layout_wish import Wish, present_layout
+from gpu.views.layout_wish import Wish, present_layout, stored_wish
 from gpu.views.wording import layout_words
 
 
@@ -161,9 +161,7 @@ def _way_back(gpu: Gpu, operation: Operation) -> tuple[str, ...]:
 
 
 def _before(operation: Operation) -> Wish:
-    previous = operation.previous or {"mig": False, "instances": []}
-    layout = tuple(Instance(profile, start) for profile, start in previous["instances"])
-    return Wish(is_mig_on=previous["mig"], layout=layout)
+    return stored_wish(operation.previous or {"mig": False, "instances": []})
 
 
 def _as_set(wish: Wish) -> tuple[bool, frozenset[Instance]]:

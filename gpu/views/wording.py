@@ -8,6 +8,8 @@ from django.utils.formats import number_format
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
+from gpu.selectors.operations import usual_duration_s
+
 _MINUTE = 60
 _HOUR = 60 * _MINUTE
 _DAY = 24 * _HOUR
@@ -61,3 +63,9 @@ def gib_words(mib: int | None) -> str:
 def pods_words(count: int) -> str:
     """Return `1 Pod`, `2 Pods`."""
     return ngettext("%(count)d Pod", "%(count)d Pods", count) % {"count": count}
+
+
+def usual_words() -> str:
+    """Return how long changes take here, as measured; empty before the first."""
+    seconds = usual_duration_s()
+    return "" if seconds is None else duration_words(seconds)
