@@ -1,29 +1,37 @@
-"""What the API server checks before it takes an object: names, defaults of limits, quotas."""
+"""What the API server checks and fills in before it takes an object; quotas are apart."""
 
 import re
-from collections.abc import Iterable, Mapping
 from typing import Any
 
+from gpu.adapters.simulated.quotas import check_quota
 from gpu.adapters.simulated.store import Transaction
-from gpu.objects import parse_bytes, parse_milli_cpu
+from gpu.objects import GPU_PREFIX
 from gpu.ports import (
+    JOB,
     LIMIT_RANGE,
     NAMESPACE,
+    NODE,
     POD,
-    RESOURCE_QUOTA,
     Kind,
     Manifest,
     NotFoundError,
     RefusedError,
+    kind_of,
 )
 
-FINAL_PHASES = frozenset({"Succeeded", "Failed"})
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_MAX_NAME = 253
+_WITH_STATUS = frozenset(
+    {"pods", "nodes", "namespaces", "resourcequotas", "jobs", "daemonsets", "poddisruptionbudgets"}
+)
+_CHANGEABLE_IN_A_POD = frozenset(
+    {"activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds"}
+)
 
 
 def check_identity(kind: Kind, name: str, namespace: str) -> None:
     """Refuse names that are none, and a namespaced kind without a namespace."""
-    if not _NAME.fullmatch(name) or len(name) > 253:  # noqa: PLR2004  # Kubernetes' own limit
+    if not _NAME.fullmatch(name) or len(name) > _MAX_NAME:
         msg = (
             f"{kind.name} {name!r} is invalid: a lowercase RFC 1123 subdomain consists of lower"
             " case alphanumeric characters, '-' or '.'"
@@ -34,22 +42,103 @@ def check_identity(kind: Kind, name: str, namespace: str) -> None:
         raise RefusedError(msg)
 
 
-def check_namespace(tx: Transaction, namespace: str) -> None:
-    """Refuse an object in a namespace that is not there."""
-    if namespace and tx.get(NAMESPACE, namespace) is None:
+def check_namespace(tx: Transaction, body: Manifest) -> None:
+    """Refuse an object in a namespace that is not there, or that is going."""
+    namespace = body["metadata"].get("namespace", "")
+    if not namespace:
+        return
+    found = tx.get(NAMESPACE, namespace)
+    if found is None:
         msg = f'namespaces "{namespace}" not found'
         raise NotFoundError(msg)
+    if "deletionTimestamp" in found["metadata"]:
+        msg = (
+            f'{kind_of(body).plural} "{body["metadata"]["name"]}" is forbidden: unable to create'
+            f" new content in namespace {namespace} because it is being terminated"
+        )
+        raise RefusedError(msg)
 
 
-def with_defaults(tx: Transaction, pod: Manifest) -> Manifest:
+def admit(tx: Transaction, body: Manifest) -> Manifest:
+    """Return a new object as the API server would store it; `RefusedError` says why it does not."""
+    kind = kind_of(body)
+    if kind == POD:
+        _check_pod(body)
+        body = _with_defaults(tx, body)
+        check_quota(tx, body)
+        body["status"] = {"phase": "Pending"}
+    elif kind == NODE:
+        body.setdefault("spec", {})
+        body.setdefault("status", {})
+    elif kind.plural in _WITH_STATUS:
+        body.pop("status", None)
+    if kind == NAMESPACE:
+        body["status"] = {"phase": "Active"}
+    return body
+
+
+def admit_change(before: Manifest, after: Manifest) -> Manifest:
+    """Return a changed object as the API server would store it; refuse what may not change.
+
+    The status has an end point of its own, so a change of it here is lost.
+    """
+    kind = kind_of(before)
+    after["apiVersion"], after["kind"] = kind.api_version, kind.name
+    for key in ("name", "namespace", "uid", "creationTimestamp", "resourceVersion"):
+        if key in before["metadata"]:
+            after["metadata"][key] = before["metadata"][key]
+    if kind.plural in _WITH_STATUS:
+        after.pop("status", None)
+        if "status" in before:
+            after["status"] = before["status"]
+    name = before["metadata"]["name"]
+    if kind == POD and _fixed(before["spec"]) != _fixed(after["spec"]):
+        msg = (
+            f'Pod "{name}" is invalid: spec: Forbidden: pod updates may not change fields other'
+            " than `spec.containers[*].image`, `spec.activeDeadlineSeconds`, `spec.tolerations`"
+        )
+        raise RefusedError(msg)
+    if kind == JOB and before["spec"]["template"] != after["spec"]["template"]:
+        msg = f'Job.batch "{name}" is invalid: spec.template: Invalid value: field is immutable'
+        raise RefusedError(msg)
+    return after
+
+
+def _check_pod(pod: Manifest) -> None:
+    name = pod["metadata"]["name"]
+    containers = (pod.get("spec") or {}).get("containers")
+    if not containers:
+        msg = f'Pod "{name}" is invalid: spec.containers: Required value'
+        raise RefusedError(msg)
+    for index, container in enumerate(containers):
+        resources = container.get("resources") or {}
+        limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
+        for key in sorted({*limits, *requests}):
+            if key.startswith(GPU_PREFIX):
+                place = f"spec.containers[{index}].resources.limits[{key}]"
+                _check_extended(f'Pod "{name}" is invalid: {place}', key, limits, requests)
+
+
+def _check_extended(place: str, key: str, limits: Manifest, requests: Manifest) -> None:
+    if key not in limits:
+        msg = f"{place}: Required value: Limit must be set for non overcommitable resources"
+        raise RefusedError(msg)
+    if not str(limits[key]).isdecimal():
+        msg = f'{place}: Invalid value: "{limits[key]}": must be an integer'
+        raise RefusedError(msg)
+    if key in requests and str(requests[key]) != str(limits[key]):
+        msg = f'{place}: Invalid value: "{requests[key]}": must be equal to {key} limit'
+        raise RefusedError(msg)
+
+
+def _with_defaults(tx: Transaction, pod: Manifest) -> Manifest:
     """Fill in what the namespace's limit ranges say for containers that name no amount."""
-    defaults: dict[str, dict[str, str]] = {"limits": {}, "requests": {}}
-    for body in tx.select(LIMIT_RANGE, pod["metadata"]["namespace"]):
-        for item in body["spec"]["limits"]:
-            if item["type"] == "Container":
-                defaults["limits"] |= item.get("default") or {}
-                defaults["requests"] |= item.get("defaultRequest") or {}
-    for container in pod["spec"]["containers"]:
+    spec = pod["spec"]
+    spec.setdefault("restartPolicy", "Always")
+    spec.setdefault("terminationGracePeriodSeconds", 30)
+    spec.setdefault("serviceAccountName", "default")
+    defaults = _container_defaults(tx, pod["metadata"]["namespace"])
+    for container in spec["containers"]:
         resources = container.setdefault("resources", {})
         given = dict(resources.get("limits") or {})
         requests = {**given, **(resources.get("requests") or {})}
@@ -58,61 +147,19 @@ def with_defaults(tx: Transaction, pod: Manifest) -> Manifest:
     return pod
 
 
-def check_quota(tx: Transaction, pod: Manifest) -> None:
-    """Refuse a Pod that would exceed a quota of its namespace, in Kubernetes' own words."""
-    meta = pod["metadata"]
-    wanted = pod_usage(pod)
-    for quota in tx.select(RESOURCE_QUOTA, meta["namespace"]):
-        hard = quota["spec"]["hard"]
-        used = namespace_usage(tx, meta["namespace"], hard)
-        over = [
-            key
-            for key in sorted(hard)
-            if wanted.get(key, 0) and used[key] + wanted[key] > amount(key, hard[key])
-        ]
-        if over:
-            name = quota["metadata"]["name"]
-            msg = (
-                f'pods "{meta["name"]}" is forbidden: exceeded quota: {name},'
-                f" requested: {_words(over, wanted)}, used: {_words(over, used)},"
-                f" limited: {','.join(f'{key}={hard[key]}' for key in over)}"
-            )
-            raise RefusedError(msg)
+def _container_defaults(tx: Transaction, namespace: str) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {"limits": {}, "requests": {}}
+    for body in tx.select(LIMIT_RANGE, namespace):
+        for item in body["spec"]["limits"]:
+            if item["type"] == "Container":
+                found["limits"] |= item.get("default") or {}
+                found["requests"] |= item.get("defaultRequest") or item.get("default") or {}
+    return found
 
 
-def namespace_usage(tx: Transaction, namespace: str, keys: Iterable[str]) -> dict[str, int]:
-    """Return what the Pods of a namespace ask for that have not ended, by quota key."""
-    used = dict.fromkeys(keys, 0)
-    for pod in tx.select(POD, namespace):
-        if pod.get("status", {}).get("phase") in FINAL_PHASES:
-            continue
-        for key, value in pod_usage(pod).items():
-            if key in used:
-                used[key] += value
-    return used
-
-
-def pod_usage(pod: Manifest) -> dict[str, int]:
-    """Return what a Pod counts, by quota key; CPU in millicores, memory and storage in bytes."""
-    total = {"pods": 1}
-    for container in pod["spec"]["containers"]:
-        for key, value in (container.get("resources", {}).get("requests") or {}).items():
-            name = f"requests.{key}"
-            total[name] = total.get(name, 0) + amount(name, value)
-    return total
-
-
-def amount(key: str, value: Any) -> int:  # noqa: ANN401  # a quantity as JSON has it
-    """Return a quantity as a whole number in the unit that its key is counted in."""
-    if key.endswith("cpu"):
-        return parse_milli_cpu(value)
-    return parse_bytes(value)
-
-
-def quantity(key: str, value: int) -> str:
-    """Return a counted number as a quantity."""
-    return f"{value}m" if key.endswith("cpu") and value else str(value)
-
-
-def _words(keys: Iterable[str], amounts: Mapping[str, int]) -> str:
-    return ",".join(f"{key}={quantity(key, amounts[key])}" for key in keys)
+def _fixed(spec: Manifest) -> Manifest:
+    """Return the part of a Pod's spec that nobody may change; quantities as they were written."""
+    fixed = {key: value for key, value in spec.items() if key not in _CHANGEABLE_IN_A_POD}
+    containers = fixed.get("containers") or ()
+    images_aside = [{k: v for k, v in item.items() if k != "image"} for item in containers]
+    return {**fixed, "containers": images_aside}

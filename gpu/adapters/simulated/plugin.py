@@ -1,9 +1,7 @@
-"""NVIDIA's components on a simulated node: device plugin, GPU Feature Discovery, hardware files.
-
-The plugin lists devices only when it starts; labels follow late.
-"""
+"""What NVIDIA's components make of a node's hardware, and where that hardware is kept."""
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +9,10 @@ from typing import Any
 from gpu.adapters.smi.hardware import Json, write_json
 
 WHOLE = "nvidia.com/gpu"
+_FEATURE = re.compile(
+    r"nvidia\.com/(cuda\.|mig-|(mig\.capable|mig\.strategy|mps\.capable|vgpu\.present)$"
+    r"|gpu\.(compute\.|(count|family|machine|memory|mode|present|product|replicas|sharing-strategy)$))"
+)
 
 
 class NodeFiles:
@@ -24,8 +26,9 @@ class NodeFiles:
         return self.folder / node
 
     def state(self, node: str) -> Json:
-        """Return what the node's driver knows."""
-        state: Json = json.loads((self.of(node) / "state.json").read_text())
+        """Return what the node's driver knows; a node without hardware has no GPUs."""
+        path = self.of(node) / "state.json"
+        state: Json = json.loads(path.read_text()) if path.exists() else {"gpus": []}
         return state
 
     def install(self, node: str, state: Json) -> None:
@@ -50,7 +53,10 @@ class NodeFiles:
 
 
 def listed_devices(state: Json, replicas: int) -> dict[str, list[str]]:
-    """Return what the plugin registers when it starts now: device ids by resource name."""
+    """Return what the plugin registers when it starts now: device ids by resource name.
+
+    Only whole GPUs are shared by time-slicing: each is listed `replicas` times.
+    """
     found: dict[str, list[str]] = {}
     for gpu in state["gpus"]:
         if not gpu["mig"]:
@@ -59,12 +65,17 @@ def listed_devices(state: Json, replicas: int) -> dict[str, list[str]]:
         for instance in gpu["instances"]:
             name = f"nvidia.com/mig-{instance['profile']}".replace("+", ".")
             for compute in instance["compute"]:
-                found.setdefault(name, []).extend(_ids(compute["uuid"], replicas))
+                found.setdefault(name, []).append(compute["uuid"])
     return found
 
 
 def _ids(uuid: str, replicas: int) -> list[str]:
     return [uuid] if replicas == 1 else [f"{uuid}::{number}" for number in range(replicas)]
+
+
+def is_feature_label(key: str) -> bool:
+    """Say whether a label is one that GPU Feature Discovery writes and takes away."""
+    return bool(_FEATURE.match(key))
 
 
 def feature_labels(state: Json, replicas: int) -> dict[str, str]:
@@ -103,9 +114,14 @@ def _versions(state: Json, gpu: Json) -> dict[str, str]:
         "nvidia.com/cuda.driver-version.major": driver[0],
         "nvidia.com/cuda.driver-version.minor": driver[1],
         "nvidia.com/cuda.driver-version.revision": driver[2],
+        "nvidia.com/cuda.driver.major": driver[0],
+        "nvidia.com/cuda.driver.minor": driver[1],
+        "nvidia.com/cuda.driver.rev": driver[2],
         "nvidia.com/cuda.runtime-version.full": state["cuda_version"],
         "nvidia.com/cuda.runtime-version.major": cuda[0],
         "nvidia.com/cuda.runtime-version.minor": cuda[1],
+        "nvidia.com/cuda.runtime.major": cuda[0],
+        "nvidia.com/cuda.runtime.minor": cuda[1],
         "nvidia.com/gpu.compute.major": major,
         "nvidia.com/gpu.compute.minor": minor,
     }
@@ -129,5 +145,10 @@ def _mig_labels(state: Json, product: str) -> dict[str, str]:
                 f"{prefix}.slices.gi": str(profile["compute_slices"]),
                 f"{prefix}.slices.ci": str(profile["compute_slices"]),
                 f"{prefix}.multiprocessors": str(profile["sm"]),
+                f"{prefix}.engines.copy": str(profile["ce"]),
+                f"{prefix}.engines.decoder": str(profile["dec"]),
+                f"{prefix}.engines.encoder": str(profile["enc"]),
+                f"{prefix}.engines.jpeg": str(profile["jpeg"]),
+                f"{prefix}.engines.ofa": str(profile["ofa"]),
             }
     return found

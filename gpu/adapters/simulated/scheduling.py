@@ -1,62 +1,99 @@
 """The scheduler: which node takes a Pod, or in Kubernetes' words why none does."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
 
-from gpu.adapters.simulated.admission import FINAL_PHASES, amount
-from gpu.objects import NodeObject
+from gpu.adapters.simulated.events import Said, record
+from gpu.adapters.simulated.quantities import amount, has_ended, pod_requests, used_on_nodes
+from gpu.adapters.simulated.selectors import matches_term
+from gpu.adapters.simulated.statuses import Condition, set_condition
+from gpu.adapters.simulated.store import hidden
+from gpu.adapters.simulated.world import World, stamp
 from gpu.ports import Manifest
 
 _AFFINITY = "requiredDuringSchedulingIgnoredDuringExecution"
 _UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
+_KEEPING_AWAY = frozenset({"NoSchedule", "NoExecute"})
 
 
-def pod_requests(pod: Manifest) -> Counter[str]:
-    """Return what a Pod asks of its node; CPU in millicores, memory and storage in bytes."""
-    total: Counter[str] = Counter()
-    for container in pod["spec"]["containers"]:
-        resources = container.get("resources") or {}
-        wanted = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
-        for key, value in wanted.items():
-            total[key] += amount(key, value)
-    return total
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The node for a Pod, or None and the scheduler's sentence."""
+
+    node: str | None
+    sentence: str = ""
 
 
-def used_on_nodes(pods: Iterable[Manifest]) -> dict[str, Counter[str]]:
-    """Return what the Pods that have not ended ask of each node."""
-    used: dict[str, Counter[str]] = {}
-    for pod in pods:
-        node = pod["spec"].get("nodeName")
-        if node and pod.get("status", {}).get("phase") not in FINAL_PHASES:
-            used.setdefault(node, Counter()).update(pod_requests(pod))
-    return used
+def schedule_pods(world: World) -> None:
+    """Bind every Pod that fits somewhere; say of the others why they wait."""
+    waiting = [
+        pod
+        for pod in world.pods
+        if not pod["spec"].get("nodeName")
+        and not has_ended(pod)
+        and "deletionTimestamp" not in pod["metadata"]
+    ]
+    used = used_on_nodes(world.pods) if waiting else {}
+    for pod in sorted(waiting, key=lambda pod: str(pod["metadata"].get("creationTimestamp"))):
+        decision = choose_node(pod, world.nodes, used)
+        if decision.node is None:
+            _keep_waiting(world, pod, decision.sentence)
+        else:
+            _bind(world, pod, decision.node)
+            on_node = used.setdefault(decision.node, Counter())
+            on_node.update(pod_requests(pod))
+            on_node["pods"] += 1
 
 
-def choose_node(
-    pod: Manifest, nodes: list[Manifest], used: Mapping[str, Counter[str]]
-) -> tuple[str | None, str]:
-    """Return the node for a Pod, or None and the scheduler's sentence."""
+def choose_node(pod: Manifest, nodes: list[Manifest], used: Mapping[str, Counter[str]]) -> Decision:
+    """Return where a Pod goes: the fullest node that fits, so that whole nodes stay free."""
     reasons: Counter[str] = Counter()
     wanted = pod_requests(pod)
     fitting: list[tuple[int, str]] = []
     for node in nodes:
-        against = _against(pod, node)
         free = _free(node, used.get(node["metadata"]["name"], Counter()))
-        short = [key for key in sorted(wanted) if wanted[key] > free.get(key, 0)]
+        against = _against(pod, node)
+        short = [f"Insufficient {key}" for key in sorted(wanted) if wanted[key] > free.get(key, 0)]
+        if free.get("pods", 1) < 1:
+            short.append("Too many pods")
         if against:
             reasons[against] += 1
         elif short:
-            for key in short:
-                reasons[f"Insufficient {key}"] += 1
+            reasons.update(short)
         else:
             left = sum(free[key] for key in wanted if key.startswith("nvidia.com/"))
             fitting.append((left, node["metadata"]["name"]))
     if fitting:
-        # The fullest node first, so that whole nodes stay free.
-        return min(fitting)[1], ""
-    listed = ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items()))
-    return None, f"0/{len(nodes)} nodes are available: {listed}."
+        return Decision(min(fitting)[1])
+    return Decision(None, _sentence(reasons, len(nodes)))
+
+
+def _sentence(reasons: Counter[str], count: int) -> str:
+    if not count:
+        return "no nodes available to schedule pods"
+    listed = ", ".join(sorted(f"{number} {reason}" for reason, number in reasons.items()))
+    return (
+        f"0/{count} nodes are available: {listed}. preemption: 0/{count} nodes are available:"
+        f" {count} Preemption is not helpful for scheduling."
+    )
+
+
+def _keep_waiting(world: World, pod: Manifest, sentence: str) -> None:
+    condition = Condition("PodScheduled", "False", "Unschedulable", sentence)
+    if set_condition(pod, condition, stamp(world.now)):
+        world.put(pod)
+        record(world, pod, Said("default-scheduler", "FailedScheduling", sentence, is_warning=True))
+
+
+def _bind(world: World, pod: Manifest, node: str) -> None:
+    pod["spec"]["nodeName"] = node
+    hidden(pod)["was_scheduled"] = True
+    set_condition(pod, Condition("PodScheduled", "True"), stamp(world.now))
+    world.put(pod)
+    meta = pod["metadata"]
+    text = f"Successfully assigned {meta['namespace']}/{meta['name']} to {node}"
+    record(world, pod, Said("default-scheduler", "Scheduled", text))
 
 
 def _free(node: Manifest, used: Counter[str]) -> dict[str, int]:
@@ -66,22 +103,18 @@ def _free(node: Manifest, used: Counter[str]) -> dict[str, int]:
 
 def _against(pod: Manifest, node: Manifest) -> str:
     spec, labels = pod["spec"], node["metadata"].get("labels") or {}
-    selector = spec.get("nodeSelector") or {}
-    if not NodeObject.from_manifest(node).is_ready:
-        return "node(s) had untolerated taint {node.kubernetes.io/not-ready: }"
-    for taint in _taints(node):
+    for taint in node["spec"].get("taints") or ():
+        if taint["effect"] not in _KEEPING_AWAY:
+            continue
         if not any(_tolerates(item, taint) for item in spec.get("tolerations") or ()):
             if taint["key"] == _UNSCHEDULABLE:
                 return "node(s) were unschedulable"
             return f"node(s) had untolerated taint {{{taint['key']}: {taint.get('value', '')}}}"
+    selector = spec.get("nodeSelector") or {}
     fits = all(labels.get(key) == value for key, value in selector.items())
     if not fits or not _matches_affinity(spec, node):
         return "node(s) didn't match Pod's node affinity/selector"
     return ""
-
-
-def _taints(node: Manifest) -> list[Manifest]:
-    return list(node["spec"].get("taints") or ())
 
 
 def _tolerates(toleration: Manifest, taint: Manifest) -> bool:
@@ -91,7 +124,7 @@ def _tolerates(toleration: Manifest, taint: Manifest) -> bool:
         return False
     if toleration.get("operator") == "Exists":
         return True
-    return bool(toleration.get("value", "") == taint.get("value", ""))
+    return bool(toleration.get("key") and toleration.get("value", "") == taint.get("value", ""))
 
 
 def _matches_affinity(spec: Manifest, node: Manifest) -> bool:
@@ -101,20 +134,7 @@ def _matches_affinity(spec: Manifest, node: Manifest) -> bool:
     labels = node["metadata"].get("labels") or {}
     fields = {"metadata.name": node["metadata"]["name"]}
     return any(
-        all(_matches(labels, term) for term in terms.get("matchExpressions") or ())
-        and all(_matches(fields, term) for term in terms.get("matchFields") or ())
+        all(matches_term(labels, term) for term in terms.get("matchExpressions") or ())
+        and all(matches_term(fields, term) for term in terms.get("matchFields") or ())
         for terms in required["nodeSelectorTerms"]
     )
-
-
-def _matches(values: Mapping[str, Any], term: Manifest) -> bool:
-    value, wanted = values.get(term["key"]), term.get("values") or []
-    match term["operator"]:
-        case "In":
-            return value in wanted
-        case "NotIn":
-            return value not in wanted
-        case "Exists":
-            return value is not None
-        case _:
-            return value is None

@@ -17,6 +17,8 @@ from typing import Any
 from gpu.ports import Kind, Manifest, kind_of
 
 HIDDEN = "simulated"
+NEVER = 1e18
+"""A moment, in seconds since the epoch, that does not come."""
 _KEPT_CHANGES = 5000
 
 _SCHEMA = """
@@ -58,6 +60,8 @@ class Transaction:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
+        self.writes = 0
+        """How many objects this transaction has changed so far, hidden parts included."""
 
     def get(self, kind: Kind, name: str, namespace: str = "") -> Manifest | None:
         """Return one object with its hidden part, or None."""
@@ -101,6 +105,7 @@ class Transaction:
         if before is None:
             return
         self._log(kind, "DELETED", body, before)
+        self.writes += 1
         self._connection.execute(
             "DELETE FROM objects WHERE kind = ? AND namespace = ? AND name = ?",
             (kind.plural, meta.get("namespace", ""), meta["name"]),
@@ -151,6 +156,18 @@ class Transaction:
         """Keep what a Pod has printed."""
         self._connection.execute("INSERT OR REPLACE INTO logs VALUES (?, ?)", (uid, text))
 
+    def forget_log(self, uid: str) -> None:
+        """Drop what a Pod that has gone had printed."""
+        self._connection.execute("DELETE FROM logs WHERE uid = ?", (uid,))
+
+    def due(self) -> float:
+        """Return when something happens by itself again; 0 is now, whenever that is."""
+        return float(self.fact("due") or 0)
+
+    def wake(self, at: float) -> None:
+        """Let everything be looked at anew, as it is at that moment."""
+        self.set_fact("due", min(at, self.due()))
+
     def _log(self, kind: Kind, change: str, body: Manifest, before: Manifest | None) -> None:
         cursor = self._connection.execute(
             "INSERT INTO changes (kind, type, before) VALUES (?, ?, ?)",
@@ -167,6 +184,7 @@ class Transaction:
 
     def _store(self, kind: Kind, body: Manifest) -> None:
         meta = body["metadata"]
+        self.writes += 1
         self._connection.execute(
             "INSERT INTO objects VALUES (?, ?, ?, ?) ON CONFLICT (kind, namespace, name)"
             " DO UPDATE SET body = excluded.body",

@@ -1,12 +1,22 @@
-"""The Pods of tenants that run in the lab, with owners as they are in real clusters."""
+"""The Pods of tenants in the lab, with owners as they are in real clusters; a few of them wait."""
 
-import copy
-from dataclasses import dataclass
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from gpu.adapters.simulated.world import stamp
 
 _HOUR = 3600.0
+_KINDS = {"Job": "batch/v1", "ReplicaSet": "apps/v1", "StatefulSet": "apps/v1"}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What a node has for tenants: its product label, and resource names by MIG family."""
+
+    product: str
+    resources: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +30,18 @@ class TenantPod:
     owner: str
     hours: float
     app: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingPod:
+    """A Pod that no node takes, for a reason that people run into."""
+
+    namespace: str
+    name: str
+    owner: str
+    hours: float
+    resources: Mapping[str, str]
+    selector: Mapping[str, str] = field(default_factory=dict)
 
 
 TENANT_PODS = (
@@ -54,33 +76,78 @@ TENANT_PODS = (
     TenantPod("team-vision", "diffusion-lora-3", "gpu-rtx-01", "2g", "Job", 9.0),
     TenantPod("monitoring", "gpu-burn-check", "gpu-rtx-01", "1g", "", 0.4),
 )
+WAITING_PODS = (
+    WaitingPod(
+        "team-bio",
+        "md-ensemble-0",
+        "StatefulSet",
+        6.0,
+        {"nvidia.com/gpu": "8"},
+        {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"},
+    ),
+    WaitingPod("team-vision", "ocr-batch-5", "Job", 0.7, {"nvidia.com/mig-1g.12gb": "1"}),
+    WaitingPod(
+        "team-audio",
+        "voice-clone-dev",
+        "",
+        1.6,
+        {"nvidia.com/gpu": "1"},
+        {"nvidia.com/gpu.product": "NVIDIA-A100-PCIE-40GB"},
+    ),
+)
+NAMESPACES = tuple(sorted({pod.namespace for pod in TENANT_PODS}))
 
 
-def pod_body(pod: TenantPod, now: float, resource: str) -> dict[str, Any]:
-    """Return the Pod as its namespace has it, bound to its node."""
-    labels = {"app": pod.app or pod.name.split("-")[0]}
-    meta: dict[str, Any] = {
-        "name": pod.name,
-        "namespace": pod.namespace,
-        "labels": labels,
-        "creationTimestamp": stamp(now - pod.hours * _HOUR),
+def tenant_bodies(places: Mapping[str, Place], now: float) -> Iterator[dict[str, Any]]:
+    """Yield all that tenants have in the lab; `places` are what the nodes have, by name."""
+    pods = [_running(pod, places[pod.node], now) for pod in TENANT_PODS]
+    pods += [_waiting(pod, now) for pod in WAITING_PODS]
+    yield from _jobs(pods)
+    yield from pods
+    yield _budget(now)
+
+
+def _running(pod: TenantPod, place: Place, now: float) -> dict[str, Any]:
+    amounts = {place.resources[pod.family]: "1"}
+    body = _pod(pod, amounts, now)
+    body["metadata"]["labels"] = {"app": pod.app or pod.name.split("-")[0]}
+    body["spec"] |= {
+        "nodeName": pod.node,
+        "nodeSelector": {"nvidia.com/gpu.product": place.product},
     }
-    if pod.owner:
-        owner = {"apiVersion": "v1", "kind": pod.owner, "name": _owner_name(pod), "uid": pod.name}
-        meta["ownerReferences"] = [{**owner, "controller": True}]
-    amounts = {resource: "1", "cpu": "2", "memory": "8Gi"}
+    body["simulated"]["was_scheduled"] = True
+    return body
+
+
+def _waiting(pod: WaitingPod, now: float) -> dict[str, Any]:
+    body = _pod(pod, pod.resources, now)
+    if pod.selector:
+        body["spec"]["nodeSelector"] = dict(pod.selector)
+    return body
+
+
+def _pod(pod: TenantPod | WaitingPod, resources: Mapping[str, str], now: float) -> dict[str, Any]:
+    is_once = pod.owner in {"", "Job"}
+    amounts = {**resources, "cpu": "1", "memory": "4Gi"}
     container = {
         "name": "main",
         "image": "registry.example/team/workload:1",
         "command": ["python", "main.py"],
         "resources": {"limits": dict(amounts), "requests": dict(amounts)},
     }
+    meta: dict[str, Any] = {
+        "name": pod.name,
+        "namespace": pod.namespace,
+        "labels": {"app": pod.name.split("-")[0]},
+        "creationTimestamp": stamp(now - pod.hours * _HOUR),
+    }
+    if pod.owner:
+        meta["ownerReferences"] = [_owner(pod)]
     spec: dict[str, Any] = {
-        "nodeName": pod.node,
-        "restartPolicy": "Never" if pod.owner in {"", "Job"} else "Always",
+        "restartPolicy": "Never" if is_once else "Always",
         "containers": [container],
     }
-    if pod.owner in {"", "Job"}:
+    if is_once:
         spec["volumes"] = [{"name": "scratch", "emptyDir": {}}]
     return {
         "apiVersion": "v1",
@@ -88,14 +155,53 @@ def pod_body(pod: TenantPod, now: float, resource: str) -> dict[str, Any]:
         "metadata": meta,
         "spec": spec,
         "status": {"phase": "Pending"},
-        "simulated": {
-            "start_at": now,
-            "respawns": pod.owner in {"ReplicaSet", "StatefulSet", "Job"},
-        },
+        "simulated": {"respawns": pod.owner in {"ReplicaSet", "StatefulSet"}},
     }
 
 
-def budget(now: float) -> dict[str, Any]:
+def _owner(pod: TenantPod | WaitingPod) -> dict[str, Any]:
+    name = pod.name.rpartition("-")[0]
+    uid = uuid.uuid5(uuid.NAMESPACE_DNS, f"{name}.{pod.namespace}.lab.slicedesk.test")
+    return {
+        "apiVersion": _KINDS[pod.owner],
+        "kind": pod.owner,
+        "name": name,
+        "uid": str(uid),
+        "controller": True,
+    }
+
+
+def _jobs(pods: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield the Jobs that own Pods, and tie the Pods to them."""
+    owned: dict[str, list[dict[str, Any]]] = {}
+    for pod in pods:
+        for owner in pod["metadata"].get("ownerReferences") or ():
+            if owner["kind"] == "Job":
+                owned.setdefault(owner["uid"], []).append(pod)
+                pod["simulated"]["job"] = owner["uid"]
+    for uid, mine in owned.items():
+        meta, spec = mine[0]["metadata"], dict(mine[0]["spec"])
+        spec.pop("nodeName", None)
+        yield {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {
+                "name": meta["ownerReferences"][0]["name"],
+                "namespace": meta["namespace"],
+                "uid": uid,
+                "creationTimestamp": min(p["metadata"]["creationTimestamp"] for p in mine),
+            },
+            "spec": {
+                "backoffLimit": 6,
+                "completions": len(mine),
+                "parallelism": len(mine),
+                "template": {"metadata": {"labels": dict(meta["labels"])}, "spec": spec},
+            },
+            "simulated": {"made": len(mine)},
+        }
+
+
+def _budget(now: float) -> dict[str, Any]:
     """Return the disruption budget that keeps one of the lab's services up."""
     return {
         "apiVersion": "policy/v1",
@@ -105,9 +211,5 @@ def budget(now: float) -> dict[str, Any]:
             "namespace": "team-audio",
             "creationTimestamp": stamp(now - 300 * _HOUR),
         },
-        "spec": copy.deepcopy({"minAvailable": 1, "selector": {"matchLabels": {"app": "tts"}}}),
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "tts"}}},
     }
-
-
-def _owner_name(pod: TenantPod) -> str:
-    return pod.name.rpartition("-")[0]
