@@ -1,0 +1,1 @@
+"""Benchmarks: ratios against peers and limits that are computed in the same run."""

@@ -1,0 +1,24 @@
+"""`python -m bench [--only B1] [--full]`: exit status 1 when a floor is missed."""
+
+import argparse
+import sys
+
+from bench.report import BENCHMARKS, FULL, OUT, SHORT, Book, write
+
+
+def main() -> int:
+    """Run what is asked for."""
+    parser = argparse.ArgumentParser(prog="bench", description="Benchmarks of Slicedesk.")
+    parser.add_argument("--only", choices=BENCHMARKS, help="one of them")
+    parser.add_argument("--full", action="store_true", help="at full length")
+    arguments = parser.parse_args()
+    book = Book(say=lambda line: print(line, flush=True))  # noqa: T201  # a command's output
+    for name in [arguments.only] if arguments.only else BENCHMARKS:
+        BENCHMARKS[name](book, FULL if arguments.full else SHORT)
+    write(book, OUT)
+    for floor in book.missed:
+        print(f"MISSED {floor}")  # noqa: T201
+    return 1 if book.missed else 0
+
+
+sys.exit(main())
