@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -32,8 +33,9 @@ class NodeFiles:
         return state
 
     def install(self, node: str, state: Json) -> None:
-        """Put hardware into a node."""
-        self.of(node).mkdir(parents=True, exist_ok=True)
+        """Put hardware into a node; nothing stays of what was there before."""
+        shutil.rmtree(self.of(node), ignore_errors=True)
+        self.of(node).mkdir(parents=True)
         write_json(str(self.of(node) / "state.json"), state)
 
     def set_held(self, node: str, held: Mapping[str, str]) -> None:
