@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -34,11 +34,14 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def lab(path: Path) -> SimulatedCluster:
+def lab(path: Path) -> Iterator[SimulatedCluster]:
     cluster = SimulatedCluster(path, pace=0.0)
     build_lab(cluster)
     cluster.create(manifest(NAMESPACE, SPACE))
-    return cluster
+    yield cluster
+    for pid in path.with_suffix(".run").glob("*/pid"):  # what a test that failed has left
+        with suppress(ProcessLookupError):
+            os.killpg(int(pid.read_text()), signal.SIGKILL)
 
 
 def _start(path: Path, code: str, *arguments: object) -> "subprocess.Popen[str]":
@@ -148,7 +151,7 @@ def test_lab_whose_building_was_killed_is_built_whole(path: Path) -> None:
 
 def _slow_script(folder: Path) -> str:
     return (
-        f"echo begin >>{folder}/marks; chroot /host nvidia-smi -L;"
+        f"chroot /host nvidia-smi -L; echo begin >>{folder}/marks;"
         f" while [ ! -e {folder}/go ]; do sleep 0.02; done; echo end >>{folder}/marks"
     )
 
