@@ -99,14 +99,22 @@ def record_pods(pods: Iterable[PodObject], *, is_complete: bool) -> None:
     if is_complete:
         stale = ~Q(uid__in=[pod.uid for pod in live])
     GpuPod.objects.filter(stale).delete()
-    dispatch.announce("gpus", "overview", *(f"node-{pod.node}" for pod in wanted if pod.node))
+    concerned = {tenants[pod.namespace] for pod in wanted if pod.namespace in tenants}
+    dispatch.announce(
+        "gpus",
+        "overview",
+        *(f"node-{pod.node}" for pod in wanted if pod.node),
+        *(f"tenant-{tenant_id}" for tenant_id in sorted(concerned)),
+    )
 
 
 @transaction.atomic(durable=True)
 def forget_pods(uids: Iterable[str]) -> None:
     """Drop Pods that the cluster has deleted."""
-    GpuPod.objects.filter(uid__in=list(uids)).delete()
-    dispatch.announce("gpus", "overview")
+    gone = GpuPod.objects.filter(uid__in=list(uids))
+    tenant_ids = set(gone.filter(tenant__isnull=False).values_list("tenant_id", flat=True))
+    gone.delete()
+    dispatch.announce("gpus", "overview", *(f"tenant-{pk}" for pk in sorted(tenant_ids)))
 
 
 @transaction.atomic(durable=True)

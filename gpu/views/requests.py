@@ -131,10 +131,12 @@ def request_list(request: PortalRequest) -> HttpResponse:
 def request_detail(request: PortalRequest, request_id: int) -> HttpResponse:
     """Show how far a request is, and how to use the slice once it is ready."""
     slice_request = _visible(request.user, request_id)
+    topics = (f"request-{request_id}", "requests", f"tenant-{slice_request.tenant_id}")
     context = {
         "request_row": slice_request,
         "story": story_of(slice_request, viewer=request.user, now=timezone.now()),
-        "live_token": live_token(request, f"request-{request_id}", "requests", "gpus"),
+        "live_token": live_token(request, *topics),
+        "live_triggers": ", ".join(f"sse:{topic}" for topic in topics),
     }
     return render_page(request, "gpu/request_detail.html", context, fragments=("request-story",))
 

@@ -80,6 +80,20 @@
   });
   document.addEventListener('htmx:sseError', () => { isLive = false; tick(); });
 
+  // A throttled trigger drops what comes while it waits, on all triggers of its element; so that
+  // the last news is shown too, it is pulled once more when nothing has come for as long.
+  const AFTER_MS = 100;
+  const late = new WeakMap();
+  document.addEventListener('htmx:sseMessage', ({ target }) => {
+    const trigger = target.getAttribute('hx-trigger') ?? '';
+    const waits = [...trigger.matchAll(/throttle:(\d+)s/g)].map(([, seconds]) => Number(seconds));
+    if (!waits.length) return;
+    clearTimeout(late.get(target));
+    const name = trigger.match(/sse:[\w.-]+/)[0];
+    const pull = () => { if (target.isConnected) htmx.trigger(target, name); };
+    late.set(target, setTimeout(pull, Math.max(...waits) * 1000 + AFTER_MS));
+  });
+
   // --- The stamp
 
   function age(seconds) {
