@@ -47,6 +47,16 @@ def of_slice(world: World) -> Mapping[str, Any]:
     return {"request_id": world["slice"]}
 
 
+def of_gpu(world: World) -> Mapping[str, Any]:
+    """Name a GPU of the cluster."""
+    return {"gpu_id": world["gpu"]}
+
+
+def of_operation(world: World) -> Mapping[str, Any]:
+    """Name a change that was done to that GPU."""
+    return {"operation_id": world["operation"]}
+
+
 @dataclass(frozen=True, slots=True)
 class Address:
     """One URL name: who gets what, how it is asked, and what stands in its path."""
@@ -77,6 +87,22 @@ TABLE: dict[str, Address] = {
     # --- managers
     "gpu:overview": Address(OVERSEERS),
     "gpu:overview-csv": Address(OVERSEERS, arguments=lambda _world: {"table": "tenants"}),
+    # --- leads decide, managers look, admins change
+    "gpu:inbox": Address(DECIDERS),
+    "gpu:request-approve": Address(DECIDERS, "post", arguments=of_request),
+    "gpu:request-decline": Address(DECIDERS, "post", arguments=of_request),
+    "gpu:gpu-map": Address(OVERSEERS),
+    "gpu:gpu-detail": Address(OVERSEERS, arguments=of_gpu),
+    "gpu:layout-edit": Address(ADMINS, arguments=of_gpu),
+    "gpu:layout-preview": Address(ADMINS, arguments=of_gpu),
+    "gpu:layout-confirm": Address(ADMINS, arguments=of_gpu),
+    "gpu:layout-apply": Address(ADMINS, "post", arguments=of_gpu),
+    "gpu:operation-list": Address(OVERSEERS),
+    "gpu:operation-detail": Address(OVERSEERS, arguments=of_operation),
+    "gpu:operation-undo": Address(ADMINS, arguments=of_operation),
+    "gpu:node-list": Address(OVERSEERS),
+    "gpu:node-detail": Address(OVERSEERS, arguments=lambda world: {"name": world["node"]}),
+    "gpu:audit-list": Address(ADMINS),
 }
 
 WITHOUT_ROW: dict[str, str] = {

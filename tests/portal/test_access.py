@@ -14,6 +14,7 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 from django.utils import timezone
 
+from gpu.models import Gpu, Operation
 from gpu.services import allocations, placing, requests
 from tenants.models import User
 from tests import factories
@@ -57,7 +58,7 @@ def actors(people: People) -> Actors:
 
 @pytest.fixture
 def world(people: People) -> World:
-    """A request of bob's that waits for a decision, and a slice of his that is ready."""
+    """A request of bob's that waits for a decision, and a slice of his that is ready; a GPU."""
     waiting = factories.submit(people.vision, people.bob)
     ready = factories.submit(people.vision, people.bob)
     requests.approve_request(ready.pk, actor=people.alice, reason="")
@@ -67,7 +68,21 @@ def world(people: People) -> World:
         allocations.grant_now(ready, factories.grant_of(pool), now=timezone.now())
         requests.set_state(ready, ready.State.BEING_MADE)
     placing.mark_ready(ready.pk)
-    return {"request": waiting.pk, "slice": ready.pk}
+    gpu = Gpu.objects.get(node=factories.make_node())
+    operation = Operation.objects.create(
+        node=gpu.node,
+        gpu=gpu,
+        desired={"mig": True, "instances": []},
+        state=Operation.State.DONE,
+        finished_at=timezone.now(),
+    )
+    return {
+        "request": waiting.pk,
+        "slice": ready.pk,
+        "gpu": gpu.pk,
+        "node": gpu.node.name,
+        "operation": operation.pk,
+    }
 
 
 def outcome(answer: HttpResponse) -> str:
