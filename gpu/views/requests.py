@@ -118,6 +118,7 @@ def request_list(request: PortalRequest) -> HttpResponse:
         "page": page,
         "rows": [RequestRow.of(row, now=now, positions=positions, models=models) for row in page],
         "columns": {sort.value: _column(request, wanted, sort) for sort in Sort},
+        "shows_tenant": "tenant" in form.fields,
         "is_filtered": any(request.GET.get(name) for name in ("state", "tenant", "q")),
         "sees_others": may_decide_somewhere(request.user)
         or request.user.may(Capability.SEE_ALL_TENANTS),

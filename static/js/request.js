@@ -60,7 +60,11 @@
       event.detail.shouldSwap = false;
     }
   });
-  document.addEventListener('htmx:afterSwap', follow);
+  document.addEventListener('htmx:afterSwap', (event) => {
+    follow();
+    const isRefused = event.detail.target.id === 'request-form' && event.detail.xhr.status === 422;
+    if (isRefused) document.querySelector('#request-form [aria-invalid="true"]')?.focus();
+  });
   document.addEventListener('DOMContentLoaded', follow);
   follow();
 })();

@@ -174,6 +174,7 @@ def test_a_wrong_field_keeps_all_that_was_typed(guard: Guard, ada: Page, lab_url
 
     expect(page.locator(".errorlist")).to_contain_text("Choose 1 to 14 days")
     expect(field(page, "For how many days")).to_have_value("99")
+    expect(field(page, "For how many days")).to_be_focused()
     expect(field(page, "What for")).to_have_value("Reading group")
     guard.look()
 
