@@ -1,6 +1,6 @@
 """Asking planning whether, when and where a wish can be met."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Protocol
 
 from gpu.models import Allocation, GpuModel, Offering, SliceRequest
@@ -46,15 +46,24 @@ def fit_request(slice_request: SliceRequest, *, avoid_gpus: Collection[str] = ()
     return fit_wish(slice_request, cluster_snapshot(avoid_gpus=avoid_gpus))
 
 
+def fit_wishes(wishes: Sequence[WishLike]) -> list[Fit]:
+    """Return the answer for each wish by itself, on one picture; the queries do not grow."""
+    seen = cluster_snapshot()
+    ends = tuple(endings(seen))
+    offerings = Offering.objects.filter(pk__in={wish.offering.pk for wish in wishes})
+    allowed = {
+        offering.pk: frozenset(model.product for model in offering.gpu_models.all()) or None
+        for offering in offerings.prefetch_related("gpu_models")
+    }
+    return [
+        fit(seen, _demand(wish, products=_wanted(wish) or allowed[wish.offering.pk]), endings=ends)
+        for wish in wishes
+    ]
+
+
 def demand_of(wish: WishLike) -> Demand:
     """Return the wish in the words of planning."""
-    return Demand(
-        isolation=Isolation(wish.offering.isolation),
-        memory_mib=wish.memory_mib,
-        count=wish.count,
-        products=_products(wish),
-        beside=_beside(wish.offering),
-    )
+    return _demand(wish, products=_wanted(wish) or _allowed(wish.offering))
 
 
 def endings(snapshot: ClusterSnapshot) -> Iterator[Ending]:
@@ -103,10 +112,18 @@ def memory_that_needs_a_change() -> int:
     return sizes[0] if sizes else 1024
 
 
-def _products(wish: WishLike) -> frozenset[str] | None:
-    if wish.gpu_model is not None:
-        return frozenset({wish.gpu_model.product})
-    return _allowed(wish.offering)
+def _demand(wish: WishLike, *, products: frozenset[str] | None) -> Demand:
+    return Demand(
+        isolation=Isolation(wish.offering.isolation),
+        memory_mib=wish.memory_mib,
+        count=wish.count,
+        products=products,
+        beside=_beside(wish.offering),
+    )
+
+
+def _wanted(wish: WishLike) -> frozenset[str] | None:
+    return frozenset({wish.gpu_model.product}) if wish.gpu_model else None
 
 
 def _allowed(offering: Offering) -> frozenset[str] | None:

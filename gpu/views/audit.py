@@ -21,6 +21,8 @@ VERBS = {
     "request.approved": _("approved a request"),
     "request.declined": _("declined a request"),
     "request.withdrawn": _("withdrew a request"),
+    "request.placed": _("found room for a request"),
+    "request.ready": _("made a slice ready"),
     "allocation.granted": _("granted a slice"),
     "allocation.ended": _("ended a slice"),
     "operation.opened": _("started an operation"),

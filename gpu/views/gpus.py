@@ -12,7 +12,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_safe
 
-from gpu.models import Node
+from gpu.models import Gpu, Node
 from gpu.planning.tables import GpuTable
 from gpu.selectors.gpus import GpuMap, GpuState, MapFilter, MapGpu, gpu_map, gpu_seen
 from gpu.selectors.nodes import NodeState, Sight, state_of
@@ -20,7 +20,7 @@ from gpu.selectors.operations import OperationFilter, newest_done_id, operations
 from gpu.views.nodes import STATE_WORDS
 from gpu.views.pages import live_token, page_of, render_page, requires
 from gpu.views.timelines import OperationRow
-from gpu.views.wording import gib_words
+from gpu.views.wording import TIMES, gib_words, layout_words
 from portal import health
 from portal.http import PortalRequest
 from tenants.permissions import Capability
@@ -58,6 +58,29 @@ class NodeGroup:
     state: NodeState
     state_words: str
     gpus: tuple[MapGpu, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MapLine:
+    """A GPU of the map in words, for the table."""
+
+    gpu: Gpu
+    states: str
+    layout: str
+    memory: str
+    holders: str
+
+    @classmethod
+    def of(cls, row: MapGpu) -> "MapLine":
+        """Put what the glyph shows into words."""
+        gpu = row.seen.gpu
+        return cls(
+            gpu=gpu,
+            states=_states(row),
+            layout=_layout(row),
+            memory=gib_words(gpu.memory_mib),
+            holders=", ".join(_holders(row)),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +128,15 @@ def gpu_map_page(request: PortalRequest) -> HttpResponse:
     form.offer(found)
     groups = _groups(found)
     page = page_of(request, groups, size=_NODES_PER_PAGE)
+    is_table = request.GET.get("view") == "table"
     context = {
         "form": form,
         "found": found,
         "page": page,
         "state_links": _state_links(found, wanted.state),
         "is_filtered": wanted != MapFilter(),
-        "is_table": request.GET.get("view") == "table",
+        "is_table": is_table,
+        "lines": [MapLine.of(row) for group in page for row in group.gpus] if is_table else [],
         "seen_at": _seen_at(found),
         "live_token": live_token(request, "gpus"),
     }
@@ -136,9 +161,32 @@ def gpu_detail(request: PortalRequest, gpu_id: int) -> HttpResponse:
         "history": [OperationRow.of(operation, now=now) for operation in history],
         "undoable_id": newest_done_id(gpu.pk),
         "may_change": request.user.may(Capability.CHANGE_GPUS),
+        "seen_at": gpu.node.observed_at,
         "live_token": live_token(request, f"gpu-{gpu.pk}", "gpus"),
     }
     return render_page(request, "gpu/gpu_detail.html", context, fragments=("gpu-facts",))
+
+
+def _states(row: MapGpu) -> str:
+    return ", ".join(str(GPU_STATE_WORDS[state]) for state in GpuState if state in row.states)
+
+
+def _layout(row: MapGpu) -> str:
+    gpu = row.seen.gpu
+    if gpu.replicas > 1 and not gpu.is_mig_enabled:
+        return f"{gpu.get_sharing_display()} {TIMES} {gpu.replicas}"
+    if row.table is None:
+        return str(_("whole GPU"))
+    placed = [[item.instance.profile, item.instance.start] for item in row.seen.instances]
+    return layout_words({"mig": gpu.is_mig_enabled, "instances": placed})
+
+
+def _holders(row: MapGpu) -> list[str]:
+    """Return who holds something of a GPU: tenants, and Pods that are no tenant's."""
+    holds = row.seen.holds
+    tenants = {hold.tenant.name for hold in holds if hold.tenant}
+    foreign = {str(pod) for hold in holds if not hold.tenant for pod in hold.pods}
+    return [*sorted(tenants), *sorted(foreign)]
 
 
 def _wanted(request: PortalRequest) -> MapFilter:

@@ -19,6 +19,7 @@ from gpu.models import SliceRequest
 from gpu.selectors.inbox import may_decide_somewhere, requests_to_decide
 from gpu.services import requests as services
 from gpu.services.errors import ServiceError
+from gpu.views.answers import amount_words
 from gpu.views.impacts import Impact, impacts_of
 from gpu.views.pages import live_token, page_of, render_page
 from gpu.views.wording import duration_words
@@ -33,6 +34,7 @@ class InboxRow:
     """A request with its clock, what a yes would mean, and what was wrong with a decision."""
 
     request: SliceRequest
+    what: str
     waiting: str
     is_late: bool
     impact: Impact
@@ -174,6 +176,7 @@ def _page(
         "rows": rows,
         "form": form,
         "problems": [refusal.problem for refusal in by_id.values()],
+        "is_refused": form is not None or bool(refusals),
         "live_token": live_token(request, "requests", "gpus"),
     }
     return render_page(request, "gpu/inbox.html", context, fragments=("inbox-list",), status=status)
@@ -183,6 +186,7 @@ def _row(item: SliceRequest, impact: Impact, refusal: Refusal | None, now: datet
     seconds = (now - item.submitted_at).total_seconds()
     return InboxRow(
         request=item,
+        what=amount_words(item.count, item.memory_mib, item.offering.isolation),
         waiting=duration_words(seconds),
         is_late=seconds > _LATE_S,
         impact=impact,

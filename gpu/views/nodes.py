@@ -139,6 +139,7 @@ def node_detail(request: PortalRequest, name: str) -> HttpResponse:
         "labels": sorted(_labels(node).items()),
         "history": [OperationRow.of(operation, now=now) for operation in history],
         "may_change": request.user.may(Capability.CHANGE_GPUS),
+        "seen_at": node.observed_at,
         "live_token": live_token(request, f"node-{node.name}", "gpus"),
     }
     return render_page(
