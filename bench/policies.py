@@ -4,24 +4,26 @@ A policy holds the GPUs' state itself: `place` returns a token for `release`, or
 """
 
 import random
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable
+from typing import Protocol, override
 
-from bench.model import (
-    GPUS_PER_NODE,
-    PROFILES,
-    SLICES,
-    free_starts,
-    mask_of,
-    sizes,
-    starts,
-    table,
-)
+from bench.model import GPUS_PER_NODE, PROFILES, SLICES, free_starts, mask_of, table
+from bench.ranks import TAKEN, Rank, Starts, lost_room, ranked_by, starts_by
 from gpu.planning.geometry import Instance
-from gpu.planning.placing import PlacementIndex, Shift, Worth
+from gpu.planning.placing import PATIENCE, PlacementIndex, Shift, Worth
 
 type Token = tuple[int, int]
 _HIGH_FIRST = frozenset({0, 2})  # HAMi puts 1g and 3g at the highest legal start
+
+LOWEST = starts_by(lambda _kind, _mask, _start: 0)
+LIKE_HAMI = starts_by(lambda kind, _mask, start: -start if kind in _HIGH_FIRST else start)
+LEAST_LOST = starts_by(lost_room)
+FIRST = ranked_by(lambda _kind, _mask: 0)
+FULLEST = ranked_by(lambda _kind, mask: -TAKEN[mask])
+EMPTIEST = ranked_by(lambda _kind, mask: TAKEN[mask])
+FULLEST_LEAST_LOST = ranked_by(
+    lambda kind, mask: lost_room(kind, mask, LEAST_LOST[kind][mask]) - 1000 * TAKEN[mask]
+)
 
 
 class Policy(Protocol):
@@ -36,141 +38,96 @@ class Policy(Protocol):
         ...
 
 
-type Pick = Callable[[list[int], int], tuple[int, int] | None]
-"""From the masks of all GPUs and a profile to GPU and start."""
+class Ranked:
+    """The first GPU of the best rank, and there the start that a table names."""
 
-
-class Scan:
-    """A policy that looks at every GPU's mask of taken slices."""
-
-    def __init__(self, gpus: int, pick: Pick) -> None:
-        self._masks = [0] * gpus
-        self._pick = pick
+    def __init__(self, gpus: int, rank: Rank, starts: Starts) -> None:
+        self._masks = bytearray(gpus)
+        self._rank = rank
+        self._starts = starts
 
     def place(self, kind: int) -> Token | None:
-        """Ask the pick."""
-        found = self._pick(self._masks, kind)
-        if found is None:
-            return None
-        gpu, start = found
-        mask = mask_of(kind, start)
-        self._masks[gpu] |= mask
-        return gpu, mask
+        """Put an instance where the tables say, or refuse."""
+        gpu = self.choose(kind)
+        return None if gpu < 0 else self.put(gpu, kind, self._starts[kind][self._masks[gpu]])
 
     def release(self, token: Token) -> None:
         """Give the slices back."""
         gpu, mask = token
         self._masks[gpu] &= ~mask
 
+    def choose(self, kind: int) -> int:
+        """Return the GPU to take, -1 when none fits."""
+        ranks = self._masks.translate(self._rank[kind])
+        best = max(ranks)
+        return ranks.find(best) if best else -1
 
-def _start_like_hami(kind: int, free: Sequence[int]) -> int:
-    return free[-1] if kind in _HIGH_FIRST else free[0]
+    def put(self, gpu: int, kind: int, start: int) -> Token:
+        """Take the slices of a placement."""
+        mask = mask_of(kind, start)
+        self._masks[gpu] |= mask
+        return gpu, mask
 
-
-def hami(masks: list[int], kind: int) -> tuple[int, int] | None:
-    """HAMi's default: the node with least free memory that can, its emptiest GPU, its starts."""
-    free_of = free_starts()[kind]
-    best: tuple[int, int, int] | None = None
-    for first in range(0, len(masks), GPUS_PER_NODE):
-        members = range(first, min(first + GPUS_PER_NODE, len(masks)))
-        able = [gpu for gpu in members if free_of[masks[gpu]]]
-        if able:
-            free = sum(SLICES - masks[gpu].bit_count() for gpu in members)
-            emptiest = min(able, key=lambda gpu: (masks[gpu].bit_count(), gpu))
-            if best is None or free < best[0]:
-                best = (free, first, emptiest)
-    if best is None:
-        return None
-    gpu = best[2]
-    return gpu, _start_like_hami(kind, free_of[masks[gpu]])
-
-
-def das(masks: list[int], kind: int) -> tuple[int, int] | None:
-    """InstaSlice (DAS): the node with most free slices, its first GPU that can, lowest start."""
-    free_of = free_starts()[kind]
-    nodes = sorted(
-        range(0, len(masks), GPUS_PER_NODE),
-        key=lambda first: (
-            sum(mask.bit_count() for mask in masks[first : first + GPUS_PER_NODE]),
-            first,
-        ),
-    )
-    for first in nodes:
-        for gpu in range(first, min(first + GPUS_PER_NODE, len(masks))):
-            if free_of[masks[gpu]]:
-                return gpu, free_of[masks[gpu]][0]
-    return None
+    def _nodes(self, kind: int) -> list[tuple[int, int]]:
+        """Return the first GPU of each node that can, and the node's free slices."""
+        able = self._masks.translate(self._rank[kind])
+        taken = self._masks.translate(TAKEN)
+        found = []
+        for first in range(0, len(able), GPUS_PER_NODE):
+            if any(able[first : first + GPUS_PER_NODE]):
+                of_node = taken[first : first + GPUS_PER_NODE]
+                found.append((first, SLICES * len(of_node) - sum(of_node)))
+        return found
 
 
-def first_fit(masks: list[int], kind: int) -> tuple[int, int] | None:
-    """Kubernetes' DRA allocator and plain first-fit: first GPU, first placement that matches."""
-    free_of = free_starts()[kind]
-    return next(((gpu, free_of[m][0]) for gpu, m in enumerate(masks) if free_of[m]), None)
+class HamiDefault(Ranked):
+    """HAMi's default: of the nodes that can that with least free memory, its emptiest GPU."""
+
+    def __init__(self, gpus: int) -> None:
+        super().__init__(gpus, EMPTIEST, LIKE_HAMI)
+
+    @override
+    def choose(self, kind: int) -> int:
+        """Return the GPU to take, -1 when none fits."""
+        nodes = self._nodes(kind)
+        if not nodes:
+            return -1
+        first = min(nodes, key=lambda node: (node[1], node[0]))[0]
+        ranks = self._masks[first : first + GPUS_PER_NODE].translate(self._rank[kind])
+        return first + ranks.find(max(ranks))
 
 
-def first_fit_hami_starts(masks: list[int], kind: int) -> tuple[int, int] | None:
-    """First GPU that can, HAMi's starts."""
-    free_of = free_starts()[kind]
-    return next(
-        ((gpu, _start_like_hami(kind, free_of[m])) for gpu, m in enumerate(masks) if free_of[m]),
-        None,
-    )
+class Das(Ranked):
+    """InstaSlice (DAS): of the nodes that can that with most free slices, its first GPU."""
+
+    def __init__(self, gpus: int) -> None:
+        super().__init__(gpus, FIRST, LOWEST)
+
+    @override
+    def choose(self, kind: int) -> int:
+        """Return the GPU to take, -1 when none fits."""
+        nodes = self._nodes(kind)
+        if not nodes:
+            return -1
+        first = max(nodes, key=lambda node: (node[1], -node[0]))[0]
+        return self._masks.translate(self._rank[kind]).find(1, first)
 
 
-def best_fit(masks: list[int], kind: int) -> tuple[int, int] | None:
-    """The fullest GPU that can, lowest start."""
-    gpu = _fullest(masks, kind)
-    return None if gpu is None else (gpu, free_starts()[kind][masks[gpu]][0])
-
-
-def best_fit_hami_starts(masks: list[int], kind: int) -> tuple[int, int] | None:
-    """The fullest GPU that can, HAMi's starts."""
-    gpu = _fullest(masks, kind)
-    if gpu is None:
-        return None
-    return gpu, _start_like_hami(kind, free_starts()[kind][masks[gpu]])
-
-
-def best_fit_least_lost(masks: list[int], kind: int) -> tuple[int, int] | None:
-    """The fullest GPUs that can; among them where the fewest placements, by size, are lost."""
-    free_of = free_starts()[kind]
-    able = [gpu for gpu, mask in enumerate(masks) if free_of[mask]]
-    if not able:
-        return None
-    most = max(masks[gpu].bit_count() for gpu in able)
-    places = {
-        (masks[gpu], start): gpu
-        for gpu in reversed(able)
-        if masks[gpu].bit_count() == most
-        for start in free_of[masks[gpu]]
-    }
-    mask, start = min(places, key=lambda place: (_lost(kind, *place), place[1], places[place]))
-    return places[mask, start], start
-
-
-def spread(masks: list[int], kind: int) -> tuple[int, int] | None:
-    """The emptiest GPU that can, lowest start."""
-    free_of = free_starts()[kind]
-    able = [gpu for gpu, mask in enumerate(masks) if free_of[mask]]
-    if not able:
-        return None
-    gpu = min(able, key=lambda item: (masks[item].bit_count(), item))
-    return gpu, free_of[masks[gpu]][0]
-
-
-def at_random(seed: int) -> Pick:
+class AtRandom(Ranked):
     """Any GPU that can, any start."""
-    chance = random.Random(seed)  # noqa: S311  # no secret
 
-    def pick(masks: list[int], kind: int) -> tuple[int, int] | None:
-        free_of = free_starts()[kind]
-        able = [gpu for gpu, mask in enumerate(masks) if free_of[mask]]
+    def __init__(self, gpus: int, seed: int) -> None:
+        super().__init__(gpus, FIRST, LOWEST)
+        self._chance = random.Random(seed)  # noqa: S311  # no secret
+
+    @override
+    def place(self, kind: int) -> Token | None:
+        """Put an instance anywhere, or refuse."""
+        able = [g for g, fits in enumerate(self._masks.translate(self._rank[kind])) if fits]
         if not able:
             return None
-        gpu = chance.choice(able)
-        return gpu, chance.choice(free_of[masks[gpu]])
-
-    return pick
+        gpu = self._chance.choice(able)
+        return self.put(gpu, kind, self._chance.choice(free_starts()[kind][self._masks[gpu]]))
 
 
 class StaticBalanced:
@@ -194,8 +151,8 @@ class StaticBalanced:
 class Ours:
     """The product's own online placement."""
 
-    def __init__(self, gpus: int) -> None:
-        self.index = PlacementIndex(Worth(table()), [()] * gpus)
+    def __init__(self, gpus: int, *, patience: float = PATIENCE) -> None:
+        self.index = PlacementIndex(Worth(table(), patience=patience), [()] * gpus)
 
     def place(self, kind: int) -> Token | None:
         """Ask the index."""
@@ -220,37 +177,24 @@ class Ours:
         return gpu, kind * SLICES + instance.start
 
 
-SCANS: dict[str, Pick] = {
-    "hami": hami,
-    "das": das,
-    "dra": first_fit,
-    "first-fit": first_fit_hami_starts,
-    "best-fit": best_fit,
-    "best-fit-hami-starts": best_fit_hami_starts,
-    "best-fit-least-lost": best_fit_least_lost,
-    "spread": spread,
+MAKERS: dict[str, Callable[[int], Policy]] = {
+    "hami": HamiDefault,
+    "das": Das,
+    "dra": lambda gpus: Ranked(gpus, FIRST, LOWEST),
+    "first-fit": lambda gpus: Ranked(gpus, FIRST, LIKE_HAMI),
+    "best-fit": lambda gpus: Ranked(gpus, FULLEST, LOWEST),
+    "best-fit-hami-starts": lambda gpus: Ranked(gpus, FULLEST, LIKE_HAMI),
+    "best-fit-least-lost": lambda gpus: Ranked(gpus, FULLEST_LEAST_LOST, LEAST_LOST),
+    "emptiest": lambda gpus: Ranked(gpus, EMPTIEST, LOWEST),
+    "static-balanced": StaticBalanced,
 }
-BASELINES = (*SCANS, "random", "static-balanced")
+"""The peers; first-fit differs from Kubernetes' DRA allocator in HAMi's starts, ``emptiest`` is
+spreading over all GPUs."""
+BASELINES = (*MAKERS, "random")
 
 
-def make(name: str, gpus: int, *, seed: int = 0) -> Policy:
+def make(name: str, gpus: int, seed: int = 0) -> Policy:
     """Return a fresh policy by its name in the results."""
     if name == "ours":
         return Ours(gpus)
-    if name == "static-balanced":
-        return StaticBalanced(gpus)
-    return Scan(gpus, at_random(seed) if name == "random" else SCANS[name])
-
-
-def _fullest(masks: list[int], kind: int) -> int | None:
-    free_of = free_starts()[kind]
-    able = [gpu for gpu, mask in enumerate(masks) if free_of[mask]]
-    return max(able, key=lambda gpu: (masks[gpu].bit_count(), -gpu)) if able else None
-
-
-def _lost(kind: int, taken: int, start: int) -> int:
-    after = taken | mask_of(kind, start)
-    return sum(
-        sizes()[other] * (len(free_starts()[other][taken]) - len(free_starts()[other][after]))
-        for other in range(len(starts()))
-    )
+    return AtRandom(gpus, seed) if name == "random" else MAKERS[name](gpus)

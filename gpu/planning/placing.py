@@ -1,13 +1,15 @@
 """Online placement: where a new GPU instance goes, so that room is kept for what comes next.
 
 A GPU is worth what could still be placed on it: for every legal placement its memory slices, times
-`PATIENCE` for each instance that would have to leave first. A placement that is free counts in
+the patience with each instance that would have to leave first. A placement that is free counts in
 full; one that a single departure would free still counts a little, so that instances gather where
-others stay anyway and GPUs that drain are left to drain. Of all places that fit, a new instance
-takes the one that lowers this worth least; ties go to the GPU with more memory in use, then to the
-lower start. Nothing that fits anywhere is ever refused.
+others stay anyway and GPUs that drain are left to drain. Where it is known when an instance ends,
+patience with it follows from that; else it is the same with all. Of all places that fit, a new
+instance takes the one that lowers this worth least; ties go to the GPU with more memory in use,
+then to the lower start. Nothing that fits anywhere is ever refused.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -28,8 +30,40 @@ from gpu.planning.tables import GpuTable
 PATIENCE = 0.06
 """What a placement still counts for each instance that would have to leave before it."""
 
+PATIENCE_WITH_MOVES = 0.2
+"""The same where one instance may be moved away: what a single one blocks is less lost."""
+
 type Weights = Mapping[str, float]
-"""How often each profile is asked for; a profile that is not named counts 1."""
+"""How much room for each profile counts; a profile that is not named counts 1."""
+
+type Patiences = tuple[float, ...]
+"""What a placement still counts behind each instance of a layout, in the layout's order."""
+
+_HORIZON = 0.5
+"""How far ahead, in mean times that are left, an end counts as near."""
+_STEPS = 5
+_SHARPNESS = 0.1
+_REMEMBERED = 1 << 17
+
+
+def patience_with(left: float, mean_left: float) -> float:
+    """Return the patience with an instance that ends after `left`, in the unit of `mean_left`.
+
+    Between 1 for one that is about to go and 0 for one that stays, in few steps, so that answers
+    can be remembered; `mean_left` is the mean over all instances with an end.
+    """
+    near = math.exp(-max(0.0, left) / (_HORIZON * mean_left)) if mean_left > 0 else 1.0
+    return round(near * _STEPS) / _STEPS
+
+
+def weights_of(counts: Mapping[str, int]) -> dict[str, float]:
+    """Return weights for profiles from how often each was asked for lately.
+
+    They differ little: room for large profiles is worth its size even where they are rare, since
+    it is what is lost first. A profile that nobody asks for counts somewhat less.
+    """
+    most = max(counts.values(), default=0)
+    return {name: ((1 + n) / (1 + most)) ** _SHARPNESS for name, n in counts.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +90,25 @@ class Shift:
 class Worth:
     """What layouts of one GPU model are worth, and which moves they allow; remembers answers."""
 
-    def __init__(self, table: GpuTable, weights: Weights | None = None) -> None:
+    def __init__(
+        self, table: GpuTable, weights: Weights | None = None, *, patience: float = PATIENCE
+    ) -> None:
         self.shapes: Geometry = geometry(table)
         self._weights = dict(weights or {})
-        self._worth: dict[Layout, float] = {}
+        self._patience = patience
+        self._worth: dict[tuple[Layout, Patiences | None], float] = {}
         self._moves: dict[tuple[Layout, str], tuple[Move, ...]] = {}
 
-    def of(self, layout: Layout) -> float:
+    def of(self, layout: Layout, patiences: Patiences | None = None) -> float:
         """Return what could still be placed beside a layout, discounted by who must leave first."""
-        if layout not in self._worth:
-            taken = [self.shapes.slot_of(item)[1].mask for item in layout]
-            self._worth[layout] = sum(self._shape_worth(s, taken) for s in self.shapes.shapes)
-        return self._worth[layout]
+        key = (layout, patiences)
+        if key not in self._worth:
+            if len(self._worth) >= _REMEMBERED:
+                self._worth.clear()
+            masks = [self.shapes.slot_of(item)[1].mask for item in layout]
+            taken = list(zip(masks, patiences or (self._patience,) * len(masks), strict=True))
+            self._worth[key] = sum(self._shape_worth(s, taken) for s in self.shapes.shapes)
+        return self._worth[key]
 
     def moves(self, layout: Layout, profile: str) -> tuple[Move, ...]:
         """Return every way to add an instance of a profile, the cheapest first."""
@@ -76,12 +117,18 @@ class Worth:
             self._moves[key] = tuple(sorted(self._all_moves(layout, profile), key=_cheapest))
         return self._moves[key]
 
-    def _shape_worth(self, shape: Shape, taken: Sequence[int]) -> float:
+    def cost(self, move: Move, patiences: Patiences, patience: float) -> float:
+        """Return the worth that a move costs, with patience by instance and with the new one."""
+        by_instance = dict(zip(move.before, patiences, strict=True))
+        by_instance[move.instance] = patience
+        after = tuple(by_instance[item] for item in move.after)
+        return self.of(move.before, patiences) - self.of(move.after, after)
+
+    def _shape_worth(self, shape: Shape, taken: Sequence[tuple[int, float]]) -> float:
         weight = self._weights.get(shape.name, 1.0) * shape.size
-        if not weight:
-            return 0.0
         return weight * sum(
-            PATIENCE ** sum(bool(slot.mask & mask) for mask in taken) for slot in shape.slots
+            math.prod(patience for mask, patience in taken if slot.mask & mask)
+            for slot in shape.slots
         )
 
     def _all_moves(self, layout: Layout, profile: str) -> list[Move]:
@@ -258,30 +305,53 @@ class _Ranking:
     ready: int
 
 
-def chooser(weights: Weights | None = None) -> Callable[[Sequence[Candidate]], Candidate]:
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """When instances end: how long each still has, by GPU and instance, in one unit."""
+
+    left: Mapping[tuple[str, Instance], float]
+
+    def patiences(self, gpu_uuid: str, layout: Layout) -> Patiences:
+        """Return the patience with each instance of a GPU; none with those that have no end."""
+        mean_left = sum(self.left.values()) / len(self.left) if self.left else 0.0
+        known = (self.left.get((gpu_uuid, item)) for item in layout)
+        return tuple(0.0 if left is None else patience_with(left, mean_left) for left in known)
+
+
+def chooser(
+    weights: Weights | None = None, leaving: Leaving | None = None
+) -> Callable[[Sequence[Candidate]], Candidate]:
     """Return how fitting picks the GPU to cut: the least effort first, then the least worth lost.
 
-    `weights` are how often each profile has been asked for lately.
+    `weights` are `weights_of` what has been asked for lately; `leaving` says when instances end.
     """
     frozen = tuple(sorted((weights or {}).items()))
 
-    def choose(candidates: Sequence[Candidate]) -> Candidate:
-        return min(candidates, key=lambda item: _candidate_rank(item, frozen))
+    def rank(item: Candidate) -> tuple[object, ...]:
+        return (
+            item.cut.effort,
+            round(_lost(item, frozen, leaving), 9),
+            -len(item.gpu.in_use),
+            item.node,
+            item.gpu.index,
+        )
 
-    return choose
+    return lambda candidates: min(candidates, key=rank)
 
 
-def _candidate_rank(item: Candidate, weights: tuple[tuple[str, float], ...]) -> tuple[object, ...]:
-    lost = 0.0
-    if item.gpu.table is not None:
-        worth = _worth_for(item.gpu.table, weights)
-        lost = worth.of(item.gpu.layout) - worth.of(item.cut.plan.layout)
-    return (
-        item.cut.effort,
-        round(lost, 9),
-        -len(item.gpu.in_use),
-        item.node,
-        item.gpu.index,
+def _lost(
+    item: Candidate, weights: tuple[tuple[str, float], ...], leaving: Leaving | None
+) -> float:
+    """Return the worth that a cut costs; what lies free and unused has no end and no patience."""
+    if item.gpu.table is None:
+        return 0.0
+    worth = _worth_for(item.gpu.table, weights)
+    before, after = item.gpu.layout, item.cut.plan.layout
+    if leaving is None:
+        return worth.of(before) - worth.of(after)
+    uuid = item.gpu.uuid
+    return worth.of(before, leaving.patiences(uuid, before)) - worth.of(
+        after, leaving.patiences(uuid, after)
     )
 
 

@@ -1,12 +1,17 @@
 """Asking planning whether, when and where a wish can be met."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Protocol
+
+from django.utils import timezone
 
 from gpu.models import Allocation, GpuModel, Offering, SliceRequest
 from gpu.planning.demands import Demand, Ending, Fit, FitWhen, Isolation
 from gpu.planning.fitting import fit
+from gpu.planning.gathering import Chooser
 from gpu.planning.geometry import Instance
+from gpu.planning.placing import Leaving, chooser, weights_of
 from gpu.planning.snapshot import Beside, ClusterSnapshot
 from gpu.selectors.snapshot import cluster_snapshot
 
@@ -38,7 +43,8 @@ class WishLike(Protocol):
 def fit_wish(wish: WishLike, snapshot: ClusterSnapshot | None = None) -> Fit:
     """Return the answer for a wish or a request on the cluster as last observed."""
     seen = snapshot or cluster_snapshot()
-    return fit(seen, demand_of(wish), endings=tuple(endings(seen)))
+    ends = tuple(endings(seen))
+    return fit(seen, demand_of(wish), endings=ends, choose=_chooser(seen, ends))
 
 
 def fit_request(slice_request: SliceRequest, *, avoid_gpus: Collection[str] = ()) -> Fit:
@@ -55,10 +61,11 @@ def fit_wishes(wishes: Sequence[WishLike]) -> list[Fit]:
         offering.pk: frozenset(model.product for model in offering.gpu_models.all()) or None
         for offering in offerings.prefetch_related("gpu_models")
     }
-    return [
-        fit(seen, _demand(wish, products=_wanted(wish) or allowed[wish.offering.pk]), endings=ends)
-        for wish in wishes
-    ]
+    choose = _chooser(seen, ends)
+    demands = (
+        _demand(wish, products=_wanted(wish) or allowed[wish.offering.pk]) for wish in wishes
+    )
+    return [fit(seen, demand, endings=ends, choose=choose) for demand in demands]
 
 
 def demand_of(wish: WishLike) -> Demand:
@@ -81,6 +88,20 @@ def endings(snapshot: ClusterSnapshot) -> Iterator[Ending]:
             # The node gets back what the snapshot took for it: without that nothing new fits there.
             beside = node.part_of(memory_mib)
             yield Ending(at=ends_at, gpu_uuid=place["gpu"], instance=instance, beside=beside)
+
+
+def _chooser(snapshot: ClusterSnapshot, ends: Iterable[Ending]) -> Chooser:
+    """Return how GPUs are picked: room is kept for what is held now, near ends are waited for."""
+    gpus = [gpu for node in snapshot.nodes for gpu in node.gpus if gpu.table]
+    held = Counter({profile.name: 0 for gpu in gpus if gpu.table for profile in gpu.table.profiles})
+    held.update(item.profile for gpu in gpus for item in gpu.in_use)
+    now = timezone.now()
+    left = {
+        (end.gpu_uuid, end.instance): (end.at - now).total_seconds()
+        for end in ends
+        if end.instance is not None
+    }
+    return chooser(weights_of(held), Leaving(left) if left else None)
 
 
 def memory_that_needs_a_change() -> int:
