@@ -53,7 +53,10 @@ def fit_request(slice_request: SliceRequest, *, avoid_gpus: Collection[str] = ()
 
 
 def fit_wishes(wishes: Sequence[WishLike]) -> list[Fit]:
-    """Return the answer for each wish by itself, on one picture; the queries do not grow."""
+    """Return the answer for each wish by itself, on one picture; the queries do not grow.
+
+    No counter-offers are looked for.
+    """
     seen = cluster_snapshot()
     ends = tuple(endings(seen))
     offerings = Offering.objects.filter(pk__in={wish.offering.pk for wish in wishes})
@@ -65,7 +68,7 @@ def fit_wishes(wishes: Sequence[WishLike]) -> list[Fit]:
     demands = (
         _demand(wish, products=_wanted(wish) or allowed[wish.offering.pk]) for wish in wishes
     )
-    return [fit(seen, demand, endings=ends, choose=choose) for demand in demands]
+    return [fit(seen, demand, endings=ends, choose=choose, with_offers=False) for demand in demands]
 
 
 def demand_of(wish: WishLike) -> Demand:
@@ -93,7 +96,8 @@ def endings(snapshot: ClusterSnapshot) -> Iterator[Ending]:
 def _chooser(snapshot: ClusterSnapshot, ends: Iterable[Ending]) -> Chooser:
     """Return how GPUs are picked: room is kept for what is held now, near ends are waited for."""
     gpus = [gpu for node in snapshot.nodes for gpu in node.gpus if gpu.table]
-    held = Counter({profile.name: 0 for gpu in gpus if gpu.table for profile in gpu.table.profiles})
+    tables = {gpu.table for gpu in gpus if gpu.table}
+    held = Counter({p.name: 0 for table in tables for p in table.profiles if not p.attribute})
     held.update(item.profile for gpu in gpus for item in gpu.in_use)
     now = timezone.now()
     left = {
