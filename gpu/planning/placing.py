@@ -34,7 +34,11 @@ PATIENCE_WITH_MOVES = 0.2
 """The same where one instance may be moved away: what a single one blocks is less lost."""
 
 type Weights = Mapping[str, float]
-"""How much room for each profile counts; a profile that is not named counts 1."""
+"""How much room for each profile counts.
+
+One that is not named counts 1, or 0 if it has an attribute: such profiles lie where plain ones do,
+and would only make small room count double.
+"""
 
 type Patiences = tuple[float, ...]
 """What a placement still counts behind each instance of a layout, in the layout's order."""
@@ -94,7 +98,8 @@ class Worth:
         self, table: GpuTable, weights: Weights | None = None, *, patience: float = PATIENCE
     ) -> None:
         self.shapes: Geometry = geometry(table)
-        self._weights = dict(weights or {})
+        self._weights = {p.name: 0.0 if p.attribute else 1.0 for p in table.profiles}
+        self._weights |= weights or {}
         self._patience = patience
         self._worth: dict[tuple[Layout, Patiences | None], float] = {}
         self._moves: dict[tuple[Layout, str], tuple[Move, ...]] = {}
@@ -125,7 +130,7 @@ class Worth:
         return self.of(move.before, patiences) - self.of(move.after, after)
 
     def _shape_worth(self, shape: Shape, taken: Sequence[tuple[int, float]]) -> float:
-        weight = self._weights.get(shape.name, 1.0) * shape.size
+        weight = self._weights[shape.name] * shape.size
         return weight * sum(
             math.prod(patience for mask, patience in taken if slot.mask & mask)
             for slot in shape.slots
