@@ -21,4 +21,5 @@ def main() -> int:
     return 1 if book.missed else 0
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())
