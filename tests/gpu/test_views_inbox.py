@@ -76,7 +76,7 @@ def test_a_yes_names_the_quota_before_and_after_and_what_changes_on_which_gpu(
 
     text = page(lead)
 
-    assert "9 GiB, isolated, for 3 days" in text
+    assert "9 GiB, isolated · for 3 days" in text
     assert "Fits after a change that disturbs nobody." in text
     assert "1g.10gb on A100 40GB, 9.62 GiB" in text
     assert "n1 · 0: create 1g.10gb@" in text
