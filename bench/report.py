@@ -248,7 +248,7 @@ BENCHMARKS: dict[str, Callable[[Book, Scale], None]] = {
 def write(book: Book, folder: Path) -> None:
     """Write the results, beside those of benchmarks that were not run this time."""
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "results.json"
-    old = json.loads(path.read_text()) if path.exists() else {}
-    path.write_text(json.dumps({**old, **book.results}, indent=1) + "\n")
-    (folder / "details.json").write_text(json.dumps(book.details, indent=1) + "\n")
+    for name, new in (("results.json", book.results), ("details.json", book.details)):
+        path = folder / name
+        old = json.loads(path.read_text()) if path.exists() else {}
+        path.write_text(json.dumps({**old, **new}, indent=1) + "\n")
