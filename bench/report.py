@@ -135,18 +135,22 @@ def _judge_mix(book: Book, mix: str, load: float, found: dict[str, list[Outcome]
         means[best] <= means["ours"] + _BETTER_BY,
         f"B1 {mix} at load {load}: {best} is better by more than {_BETTER_BY} points",
     )
-    if load != 1.0:
-        return
+    if load == 1.0:
+        _hold_to_the_floors(book, mix, means, spread_of(leads))
+
+
+def _hold_to_the_floors(book: Book, mix: str, means: dict[str, float], spread: float) -> None:
     for name in sorted(means, key=lambda name: means[name]):
-        numbers = book.details["B1"][f"{mix} at load {load}"][name]
+        numbers = book.details["B1"][f"{mix} at load 1.0"][name]
         book.say(
             f"   {name:22}" + "".join(f"{key} {value:6.2f}  " for key, value in numbers.items())
         )
+    gap = gap_closed(means["ours"], means["hami"], means["bound"])
     book.results["B1"][mix] = {
         "load": 1.0,
         **{name: round(value, 3) for name, value in means.items()},
         "gap_closed": round(gap, 4),
-        "spread": round(spread_of(leads), 3),
+        "spread": round(spread, 3),
     }
     book.expect(
         means["ours"] >= means["hami"] + _FLOOR_POINTS,

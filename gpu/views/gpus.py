@@ -1,7 +1,7 @@
 """GPUs: the map of the cluster, and one GPU with all that is known of it."""
 
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from itertools import groupby
 from typing import Any
@@ -26,6 +26,7 @@ from portal.http import PortalRequest
 from tenants.permissions import Capability
 
 _READERS = (Capability.SEE_CLUSTER, Capability.SEE_OVERVIEW)
+_FILTERS = tuple(field.name for field in fields(MapFilter))
 _NODES_PER_PAGE = 50
 _HISTORY = 10
 
@@ -105,6 +106,7 @@ class MapFilterForm(forms.Form):
     tenant = forms.ChoiceField(label=_("Tenant"), required=False)
     fits = forms.ChoiceField(label=_("Room for"), required=False)
     state = forms.CharField(required=False, widget=forms.HiddenInput)
+    view = forms.CharField(required=False, widget=forms.HiddenInput)
 
     def offer(self, found: GpuMap) -> None:
         """Offer what there is in the cluster."""
@@ -124,11 +126,11 @@ def gpu_map_page(request: PortalRequest) -> HttpResponse:
     """Show every GPU as its memory slices and instances, by node."""
     wanted = _wanted(request)
     found = gpu_map(wanted)
-    form = MapFilterForm(initial=asdict(wanted))
+    is_table = request.GET.get("view") == "table"
+    form = MapFilterForm(initial=asdict(wanted) | {"view": "table" if is_table else ""})
     form.offer(found)
     groups = _groups(found)
     page = page_of(request, groups, size=_NODES_PER_PAGE)
-    is_table = request.GET.get("view") == "table"
     context = {
         "form": form,
         "found": found,
@@ -191,7 +193,7 @@ def _holders(row: MapGpu) -> list[str]:
 
 def _wanted(request: PortalRequest) -> MapFilter:
     """Read the filter out of the address; an unknown state does not filter."""
-    given = {name: request.GET.get(name, "").strip() for name in MapFilterForm.base_fields}
+    given = {name: request.GET.get(name, "").strip() for name in _FILTERS}
     if given["state"] not in set(GpuState):
         given["state"] = ""
     return MapFilter(**given)

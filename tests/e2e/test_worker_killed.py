@@ -100,7 +100,7 @@ class Worker:
         command = [sys.executable, "-m", "celery", "-A", "portal", "worker"]
         command += ["-c", "1", "-l", "ERROR", "--without-gossip", "--without-mingle"]
         with self._log.open("a") as log:
-            return subprocess.Popen(  # noqa: S603  # our own worker
+            return subprocess.Popen(  # our own worker
                 command,
                 cwd=ROOT,
                 env=self._environment,
