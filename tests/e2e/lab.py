@@ -64,26 +64,32 @@ def served_lab(*, pace: float = 0.2) -> Iterator[str]:
 
     `pace` scales the lab's delays. Raises `RuntimeError` when it ends before it serves anything.
     """
-    with tempfile.TemporaryDirectory(prefix="lab-") as folder:
-        kept = {name: value for name, value in os.environ.items() if name not in _OURS}
-        with subprocess.Popen(
-            [sys.executable, "manage.py", "demo", "--no-tour"],
-            cwd=_ROOT,
-            env={
-                **kept,
-                "SLICEDESK_STATE_DIR": folder,
-                "PORT": str(free_port()),
-                "SIMULATED_PACE": str(pace),
-            },
-            stdout=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        ) as lab:
-            try:
-                yield _address(lab)
-            finally:
-                lab.send_signal(signal.SIGINT)
-                lab.communicate(timeout=60)
+    with tempfile.TemporaryDirectory(prefix="lab-") as folder, served_from(folder, pace) as url:
+        yield url
+
+
+@contextlib.contextmanager
+def served_from(folder: str, pace: float) -> Iterator[str]:
+    """Run the demo from a folder that stays: who has it can stop the servers under the portal."""
+    kept = {name: value for name, value in os.environ.items() if name not in _OURS}
+    with subprocess.Popen(
+        [sys.executable, "manage.py", "demo", "--no-tour"],
+        cwd=_ROOT,
+        env={
+            **kept,
+            "SLICEDESK_STATE_DIR": folder,
+            "PORT": str(free_port()),
+            "SIMULATED_PACE": str(pace),
+        },
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as lab:
+        try:
+            yield _address(lab)
+        finally:
+            lab.send_signal(signal.SIGINT)
+            lab.communicate(timeout=60)
 
 
 def sign_in(page: Page, url: str, person: str) -> None:
