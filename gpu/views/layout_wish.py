@@ -70,11 +70,32 @@ def read_wish(text: str, table: GpuTable) -> Wish:
     """
     if text.strip().lower() == OFF:
         return Wish(is_mig_on=False)
-    try:
-        layout = check_layout(table, _instances(text))
-    except PlanningError as error:
-        raise WishError(str(error)) from error
+    layout: Layout = ()
+    for item in _instances(text):
+        try:
+            layout = check_layout(table, (*layout, item))
+        except PlanningError as error:
+            raise WishError(_refusal(table, layout, item)) from error
     return Wish(is_mig_on=True, layout=layout)
+
+
+def _refusal(table: GpuTable, layout: Layout, item: Instance) -> str:
+    """Say why an instance cannot lie beside a layout, in the reader's language."""
+    names = {"model": table.marketing, "profile": item.profile[:40], "start": item.start}
+    try:
+        profile = table.profile(item.profile)
+    except PlanningError:
+        return _("%(model)s has no profile “%(profile)s”.") % names
+    starts = [placement.start for placement in profile.placements]
+    if item.start not in starts:
+        return _("%(profile)s cannot start at memory slice %(start)s, only at %(starts)s.") % {
+            **names,
+            "starts": ", ".join(map(str, starts)),
+        }
+    return _("%(item)s does not fit beside %(others)s.") % {
+        "item": item,
+        "others": ", ".join(map(str, layout)),
+    }
 
 
 def _instances(text: str) -> Iterable[Instance]:

@@ -120,10 +120,12 @@ def test_presets_of_an_idle_gpu_reach_from_seven_small_ones_to_mig_off(gpu: Gpu)
     [
         ("3g.20gb", "“3g.20gb” is not a placement; one looks like 3g.40gb@4."),
         ("3g.20gb@x", "“3g.20gb@x” is not a placement; one looks like 3g.40gb@4."),
-        ("3g.20gb@1", "3g.20gb cannot start at memory slice 1, only at 0 or 4."),
-        ("3g.20gb@4,2g.10gb@4", "2g.10gb@4 and 3g.20gb@4 overlap."),
+        ("3g.20gb@1", "3g.20gb cannot start at memory slice 1, only at 0, 4."),
+        ("3g.20gb@4,2g.10gb@4", "2g.10gb@4 does not fit beside 3g.20gb@4."),
+        ("9g.90gb@0", "A100 40GB has no profile “9g.90gb”."),
+        ("some@0", "A100 40GB has no profile “some”."),
     ],
-    ids=["no start", "start is no number", "no such start", "overlap"],
+    ids=["no start", "no number", "no such start", "overlap", "no such profile", "no name"],
 )
 def test_a_bad_layout_is_refused_in_one_sentence(gpu: Gpu, text: str, sentence: str) -> None:
     row = gpu_seen(gpu.pk)
