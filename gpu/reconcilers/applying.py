@@ -36,14 +36,14 @@ def bring_to(context: Context, target: Target, then: str) -> Look:
     if not isinstance(observed, ObservedNode):
         return observed
     operation = context.operation
-    gpu = observed.gpu(operation.gpu.uuid)
+    gpu = observed.gpu(operation.changed_gpu.uuid)
     if gpu is None:
         return Fail(
             "gpu_gone",
             _("%(node)s does not have GPU %(gpu)s any more."),
-            {"node": operation.node.name, "gpu": operation.gpu.uuid},
+            {"node": operation.node.name, "gpu": operation.changed_gpu.uuid},
         )
-    lines = lines_to(gpu, gpu.table or table_of(operation.gpu.model), target)
+    lines = lines_to(gpu, gpu.table or table_of(operation.changed_gpu.model), target)
     if not lines:
         return _arrived(context, observed, gpu, then)
     return _run(context, lines)
@@ -115,7 +115,7 @@ def _close_new_keys(context: Context) -> Look:
         f"nvidia.com/mig-{profile}".replace("+", ".")
         for profile, _start in context.operation.desired["instances"]
     }
-    new = declare_keys(context.operation.gpu.model, names)
+    new = declare_keys(context.operation.changed_gpu.model, names)
     if new:
         for tenant in Tenant.objects.filter(namespace_quota__isnull=False):
             try:

@@ -21,16 +21,23 @@ _log = structlog.get_logger(__name__)
 
 State = Operation.State
 
-_HANDLERS: dict[str, Callable[[Context], Look]] = {
-    State.APPROVED: preparing.check,
+type _Handlers = dict[str, Callable[[Context], Look]]
+
+_COMMON: _Handlers = {
     State.CORDONING: preparing.cordon,
     State.DRAINING: preparing.drain,
-    State.APPLYING: applying.apply,
     State.RESTARTING_PLUGIN: proving.restart_plugin,
     State.AWAITING_ALLOCATABLE: proving.await_allocatable,
     State.VERIFYING: proving.verify,
     State.UNCORDONING: proving.uncordon,
     State.ROLLING_BACK: rolling_back.roll_back,
+}
+_HANDLERS: dict[str, _Handlers] = {
+    Operation.Executor.NVIDIA_SMI: {
+        **_COMMON,
+        State.APPROVED: preparing.check,
+        State.APPLYING: applying.apply,
+    },
 }
 _LATE = {
     State.DRAINING: _("The Pods in the way did not end in time; nothing was changed."),
@@ -75,7 +82,7 @@ def _look(operation: Operation, cluster: Cluster) -> Look:
     if operation.deadline_at is not None and timezone.now() > operation.deadline_at:
         return Fail("deadline", _LATE.get(State(operation.state), _("It took too long.")))
     try:
-        return _HANDLERS[operation.state](Context(operation, cluster))
+        return _HANDLERS[operation.executor][operation.state](Context(operation, cluster))
     except RefusedError as error:
         return Fail("refused", _("The cluster refused: %(error)s"), {"error": str(error)})
     except ClusterError as error:

@@ -36,15 +36,15 @@ def check(context: Context) -> Look:
     observed = probing.look(context)
     if not isinstance(observed, ObservedNode):
         return observed
-    gpu = observed.gpu(operation.gpu.uuid)
+    gpu = observed.gpu(operation.changed_gpu.uuid)
     if gpu is None:
         return Fail(
             "gpu_gone",
             _("%(node)s does not have GPU %(gpu)s any more."),
-            {"node": node.name, "gpu": operation.gpu.uuid},
+            {"node": node.name, "gpu": operation.changed_gpu.uuid},
         )
     target = Target.from_json(operation.desired)
-    lines_to(gpu, gpu.table or table_of(operation.gpu.model), target)
+    lines_to(gpu, gpu.table or table_of(operation.changed_gpu.model), target)
     if operation.previous is None:
         operations.set_fact(operation, previous=Target.of(gpu).to_json())
     operations.remember(

@@ -194,7 +194,7 @@ def _log(context: Context, pod: PodObject) -> str:
 
 
 def _judge(context: Context, pods: dict[str, PodObject], logs: dict[str, str]) -> Look:
-    table = table_of(context.operation.gpu.model)
+    table = table_of(context.operation.changed_gpu.model)
     rows: list[dict[str, Any]] = []
     blind_log = ""
     for name, pod in pods.items():

@@ -75,7 +75,7 @@ def nodes_for_list(*, name: str = "", product: str = "") -> QuerySet[Node]:
         Node.objects.filter(conditions)
         .annotate(
             pod_count=Count("pods", distinct=True),
-            is_changing=Exists(Operation.objects.open().filter(node=OuterRef("pk"))),
+            is_changing=Exists(Operation.objects.under_way().filter(node=OuterRef("pk"))),
         )
         .prefetch_related(Prefetch("gpus", in_service, to_attr="present_gpus"))
         .order_by("-is_present", "name")

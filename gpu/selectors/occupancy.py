@@ -82,7 +82,7 @@ def occupancy(gpus: QuerySet[Gpu]) -> list[GpuOccupancy]:
     pods = live_pods(node_ids)
     under_way = {
         operation.node_id: operation
-        for operation in Operation.objects.open().filter(node_id__in=node_ids)
+        for operation in Operation.objects.under_way().filter(node_id__in=node_ids)
     }
     known = _Known(rows, pods, _idle_grants(rows, pods))
     return [known.look_at(gpu, under_way.get(gpu.node_id)) for gpu in rows]

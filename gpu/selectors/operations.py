@@ -7,7 +7,7 @@ from statistics import median
 from django.db import models
 from django.db.models import Prefetch, Q, QuerySet
 
-from gpu.models import GpuInstance, GpuPod, Operation, OperationStep
+from gpu.models import Gpu, GpuInstance, GpuPod, Node, Operation, OperationStep
 
 UNDER_WAY = "under_way"
 FAILED = "failed"
@@ -66,15 +66,17 @@ def operations_for_detail() -> QuerySet[Operation]:
     )
 
 
-def newest_done_id(gpu_id: int) -> int | None:
-    """Return the number of the GPU's newest finished change: the only one that can be undone."""
-    done = Operation.objects.filter(gpu_id=gpu_id, state=Operation.State.DONE)
+def newest_done_id(node: Node, gpu: Gpu | None) -> int | None:
+    """Return the newest change of the GPU, or of the node: the only one that can be undone."""
+    done = Operation.objects.filter(node=node, gpu=gpu, state=Operation.State.DONE)
     return done.order_by("-pk").values_list("pk", flat=True).first()
 
 
 def open_operation_id(node_id: int) -> int | None:
     """Return the operation under way on a node, if there is one."""
-    return Operation.objects.open().filter(node_id=node_id).values_list("pk", flat=True).first()
+    return (
+        Operation.objects.under_way().filter(node_id=node_id).values_list("pk", flat=True).first()
+    )
 
 
 def named_pods_alive(operation: Operation) -> set[str]:

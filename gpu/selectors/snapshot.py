@@ -72,7 +72,7 @@ def cluster_snapshot(*, avoid_gpus: Collection[str] = ()) -> ClusterSnapshot:
     devices = [device for gpu in gpus for device in _devices(gpu)]
     _mark_held(devices, _holders())
     _mark_granted(devices)
-    open_operations = list(Operation.objects.open().values_list("gpu_id", "node_id"))
+    open_operations = list(Operation.objects.under_way().values_list("gpu_id", "node_id"))
     changing = {gpu_id for gpu_id, _node_id in open_operations}
     waiting = _waiting_for_a_change()
     changing |= {gpu.pk for gpu in gpus if gpu.uuid in avoid_gpus or gpu.uuid in waiting}

@@ -137,7 +137,7 @@ def nodes_to_probe() -> list[Node]:
     unread = Q(probed_at=None) | ~Q(probed_boot_id=F("boot_id"))
     return list(
         Node.objects.filter(unread, is_present=True, is_ready=True)
-        .exclude(Exists(Operation.objects.open().filter(node=OuterRef("pk"))))
+        .exclude(Exists(Operation.objects.under_way().filter(node=OuterRef("pk"))))
         .order_by("probed_at", "name")
     )
 

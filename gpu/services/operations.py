@@ -30,14 +30,16 @@ DEADLINES = {
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What an operation is to do to one GPU, and what it may do to the Pods in the way.
+    """What an operation is to do to a GPU or a node, and what it may do to the Pods in the way.
 
-    `desired` is `{"mig": bool, "instances": [[profile, start], …]}`; `named_pods` are the keys
-    `namespace/name/uid` that the preview showed.
+    `desired` is as `Operation` has it; a change of the whole node has no `gpu`, a change of a GPU
+    needs no `node`. `named_pods` are the keys `namespace/name/uid` that the preview showed.
     """
 
-    gpu: Gpu
+    gpu: Gpu | None
     desired: dict[str, Any]
+    node: Node | None = None
+    executor: str = Operation.Executor.NVIDIA_SMI
     pods_in_the_way: str = Operation.PodsInTheWay.WAIT
     named_pods: tuple[str, ...] = ()
     reason: str = ""
@@ -61,8 +63,8 @@ class LeaseLostError(Exception):
 
 def open_operation(change: Change, *, actor: User | None) -> Operation:
     """Open an operation in the caller's transaction, approved; one open per node."""
-    node = Node.objects.select_for_update().get(pk=change.gpu.node_id)
-    gpu = Gpu.objects.select_for_update().get(pk=change.gpu.pk)
+    node = Node.objects.select_for_update().get(pk=_node_id(change))
+    gpu = None if change.gpu is None else Gpu.objects.select_for_update().get(pk=change.gpu.pk)
     _refuse_if_unfit(node, gpu)
     try:
         with transaction.atomic():
@@ -78,7 +80,7 @@ def open_operation(change: Change, *, actor: User | None) -> Operation:
         actor=actor,
         reason=change.reason,
         operation=operation.pk,
-        gpu=gpu.index,
+        gpu=None if gpu is None else gpu.index,
         desired=change.desired,
     )
     dispatch.wake(dispatch.RECONCILE_OPERATION, operation.pk)
@@ -91,6 +93,7 @@ def _create(change: Change, node: Node, actor: User | None) -> Operation:
     operation = Operation.objects.create(
         node=node,
         gpu=change.gpu,
+        executor=change.executor,
         state=Operation.State.APPROVED,
         desired=change.desired,
         named_pods=list(change.named_pods),
@@ -124,12 +127,19 @@ def undo_operation(operation_id: int, *, actor: User) -> Operation:
     operation = Operation.objects.select_related("gpu", "node").get(pk=operation_id)
     if operation.state != Operation.State.DONE or operation.previous is None:
         raise WrongStateError(_("Only a change that is done can be undone."))
-    newer = operation.gpu.operations.filter(pk__gt=operation.pk, state=Operation.State.DONE)
+    newer = Operation.objects.filter(
+        node=operation.node,
+        gpu=operation.gpu,
+        pk__gt=operation.pk,
+        state=Operation.State.DONE,
+    )
     if newer.exists():
         raise WrongStateError(_("This GPU has been changed again since; undo the newest change."))
     return open_operation(
         Change(
+            node=operation.node,
             gpu=operation.gpu,
+            executor=operation.executor,
             desired=operation.previous,
             undoes=operation,
             reason=str(_("Undo of operation %(number)s") % {"number": operation.pk}),
@@ -258,12 +268,21 @@ def _held(operation: Operation) -> Operation:
     return row
 
 
-def _refuse_if_unfit(node: Node, gpu: Gpu) -> None:
+def _node_id(change: Change) -> int:
+    if change.gpu is not None:
+        return change.gpu.node_id
+    if change.node is None:
+        msg = "a change names a GPU or a node"
+        raise TypeError(msg)
+    return change.node.pk
+
+
+def _refuse_if_unfit(node: Node, gpu: Gpu | None) -> None:
     if not node.is_present or not node.is_ready:
         raise ServiceError(
             _("%(node)s is not ready; a change needs a node that answers.") % {"node": node.name}
         )
-    if not gpu.is_present:
+    if gpu is not None and not gpu.is_present:
         raise ServiceError(_("This GPU is no longer there; look at the node again."))
 
 
@@ -312,7 +331,9 @@ def _enter(row: Operation, state: str) -> Operation:
 
 
 def _announce(row: Operation) -> None:
-    topics = [f"operation-{row.pk}", "operations", "gpus", f"gpu-{row.gpu_id}"]
+    topics = [f"operation-{row.pk}", "operations", "gpus", f"node-{row.node.name}"]
+    if row.gpu_id:
+        topics.append(f"gpu-{row.gpu_id}")
     if row.slice_request_id:
         topics.append(f"request-{row.slice_request_id}")
     dispatch.announce(*topics)

@@ -8,7 +8,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from gpu import dispatch
-from gpu.models import Allocation, Gpu, Operation, SliceRequest
+from gpu.models import Allocation, Gpu, Node, Operation, SliceRequest
 from gpu.services import allocations, operations, pools, requests
 from gpu.services.errors import NoRoomError
 from gpu.services.operations import Progress
@@ -19,7 +19,7 @@ def finish(operation: Operation, state: str, progress: Progress) -> Operation:
     """Close an operation that ended well or was rolled back; its devices count from now on."""
     closed = operations.close(operation, state, progress)
     if state == Operation.State.DONE:
-        Gpu.objects.filter(pk=closed.gpu_id).update(desired_layout=closed.desired)
+        _keep_desired(closed)
     _afterwards(closed)
     return closed
 
@@ -55,6 +55,18 @@ def settle(request_id: int) -> None:
         _put_back(allocation, failed.last())
     elif not allocation.pending_changes and not mine.open().exists():
         _activate(allocation, mine.last())
+
+
+def _keep_desired(operation: Operation) -> None:
+    """Remember what was ordered, so that a foreign edit or a reboot shows as drift."""
+    if operation.gpu_id is None:
+        Node.objects.filter(pk=operation.node_id).update(
+            desired_sharing=operation.desired["sharing"]
+        )
+        return
+    Gpu.objects.filter(pk=operation.gpu_id).update(
+        desired_layout=operation.desired, drift_since=None, drift_cause=""
+    )
 
 
 def _afterwards(operation: Operation) -> None:

@@ -63,8 +63,10 @@ def _proved_layouts() -> dict[int, set[tuple[str, int]] | None]:
     None stands for a GPU that is whole before and after.
     """
     found: dict[int, set[tuple[str, int]] | None] = {}
-    for gpu_id, desired, previous in Operation.objects.open().values_list(
-        "gpu_id", "desired", "previous"
+    for gpu_id, desired, previous in (
+        Operation.objects.under_way()
+        .filter(gpu__isnull=False)
+        .values_list("gpu_id", "desired", "previous")
     ):
         before = previous or desired
         if not desired["mig"] and not before["mig"]:

@@ -161,7 +161,7 @@ def gpu_detail(request: PortalRequest, gpu_id: int) -> HttpResponse:
         "memory": gib_words(gpu.memory_mib),
         "profiles": _profiles(row.table, row) if row.table else [],
         "history": [OperationRow.of(operation, now=now) for operation in history],
-        "undoable_id": newest_done_id(gpu.pk),
+        "undoable_id": newest_done_id(gpu.node, gpu),
         "may_change": request.user.may(Capability.CHANGE_GPUS),
         "seen_at": gpu.node.observed_at,
         "live_token": live_token(request, f"gpu-{gpu.pk}", "gpus"),

@@ -123,7 +123,7 @@ def _change(operation: Operation, *, now: datetime) -> JourneyStep:
         outcome = DONE if operation.state == Operation.State.DONE else FAILED
     label = _("GPU changed: %(node)s · %(index)d") % {
         "node": operation.node.name,
-        "index": operation.gpu.index,
+        "index": operation.changed_gpu.index,
     }
     detail = f"{story.before} → {story.after}"
     if outcome == FAILED:

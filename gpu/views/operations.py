@@ -75,7 +75,7 @@ def operation_detail(request: PortalRequest, operation_id: int) -> HttpResponse:
         "operation": operation,
         "story": OperationStory.of(operation, now=timezone.now()),
         "recovery": recovery_of(operation),
-        "row": gpu_seen(operation.gpu_id),
+        "row": None if operation.gpu_id is None else gpu_seen(operation.gpu_id),
         "may_undo": request.user.may(Capability.CHANGE_GPUS) and _can_be_undone(operation),
         "live_token": live_token(request, f"operation-{operation_id}"),
     }
@@ -111,7 +111,7 @@ def operation_undo(request: PortalRequest, operation_id: int) -> HttpResponse:
 
 def _undo_preview(operation: Operation) -> Preview | None:
     """Return what going back would do; None where there is nothing to go back to."""
-    row = gpu_seen(operation.gpu_id)
+    row = None if operation.gpu_id is None else gpu_seen(operation.gpu_id)
     if row is None or row.table is None or operation.previous is None:
         return None
     return preview_on_node(row, row.table, stored_wish(operation.previous))
@@ -123,5 +123,5 @@ def _can_be_undone(operation: Operation) -> bool:
         operation.state == Operation.State.DONE
         and operation.previous is not None
         and all(undo.is_finished for undo in operation.undone_by.all())
-        and selectors.newest_done_id(operation.gpu_id) == operation.pk
+        and selectors.newest_done_id(operation.node, operation.gpu) == operation.pk
     )

@@ -66,7 +66,7 @@ def recovery_of(operation: Operation) -> Recovery | None:
 
 def _layout(operation: Operation) -> Fact:
     name = _("Layout of the GPU")
-    now = present_layout(operation.gpu)
+    now = present_layout(operation.changed_gpu)
     if operation.previous is None:
         # The check comes before anything is written, so nothing can have been changed.
         return Fact(name, Verdict.SAME, layout_words(now.as_json()))
@@ -114,7 +114,7 @@ def _pods(operation: Operation) -> Iterable[Fact]:
 
 
 def _next_steps(operation: Operation) -> Iterable[NextStep]:
-    node, gpu = operation.node.name, operation.gpu
+    node, gpu = operation.node.name, operation.changed_gpu
     yield NextStep(
         _("On %(node)s, look at what the driver shows now.") % {"node": node},
         ("nvidia-smi -L", f"nvidia-smi mig -i {gpu.index} -lgi"),

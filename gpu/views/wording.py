@@ -8,6 +8,7 @@ from django.utils.formats import number_format
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
+from gpu.models import Gpu
 from gpu.selectors.operations import usual_duration_s
 
 _MINUTE = 60
@@ -29,10 +30,20 @@ def layout_words(layout: Mapping[str, Any] | None) -> str:
     """Return a stored layout in words; `unknown` where none has been seen."""
     if layout is None:
         return _("unknown")
+    if "sharing" in layout:
+        return sharing_words(layout["sharing"])
     if not layout["mig"]:
         return _("whole GPU (MIG off)")
     placed = sorted(layout["instances"], key=lambda item: item[1])
     return profiles_words(profile for profile, _start in placed) or _("MIG on, not cut")
+
+
+def sharing_words(sharing: Mapping[str, Any]) -> str:
+    """Return how a node's resources are shared, in words."""
+    if sharing["strategy"] == Gpu.Sharing.NONE:
+        return _("not shared")
+    parts = [f"{key} {TIMES} {count}" for key, count in sorted(sharing["replicas"].items())]
+    return f"{Gpu.Sharing(sharing['strategy']).label}: {', '.join(parts)}"
 
 
 def duration_words(seconds: float) -> str:
