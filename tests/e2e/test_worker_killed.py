@@ -150,7 +150,8 @@ def test_operation_ends_well_however_often_its_worker_is_killed(
             time.sleep(chance.uniform(0.02, 0.6))
             operation.refresh_from_db()
             is_at_work = operation.lease_until is not None
-            strikes = kills < most and is_at_work and chance.random() < STRIKES
+            is_new = operation.state not in states
+            strikes = kills < most and is_at_work and (is_new or chance.random() < STRIKES)
             if strikes and worker.kill_one(chance):
                 states.add(operation.state)
                 kills += 1
