@@ -11,7 +11,7 @@ PYTEST := $(RUN) pytest
 JOBS ?= 2
 FAST := tests --ignore=tests/e2e --ignore=tests/cluster
 
-.PHONY: help demo test test-fast lint format bench bench-full screenshots setup clean \
+.PHONY: help demo demo-cluster test test-fast lint format bench bench-full screenshots setup clean \
 	python pages messages packages
 
 help: ## what there is
@@ -19,6 +19,9 @@ help: ## what there is
 
 demo: python pages messages ## the whole portal with a simulated lab, at http://127.0.0.1:8000
 	@$(PY) manage.py demo
+
+demo-cluster: setup ## the whole portal on a real Kubernetes cluster of its own (root)
+	@$(RUN) tests.cluster demo
 
 test: setup ## all tests: pure, database, contract, browser, real cluster
 	@$(PYTEST) $(FAST) -q -n $(JOBS)

@@ -62,8 +62,17 @@ _PURPOSES = (
 )
 
 
-def seed(cluster: Cluster, *, say: Callable[[str], None], patience_s: float = 120.0) -> None:
-    """Read the cluster, then make people, tenants, offerings, and rights for Pods that run."""
+def seed(
+    cluster: Cluster,
+    *,
+    say: Callable[[str], None],
+    patience_s: float = 120.0,
+    with_wishes: bool = True,
+) -> None:
+    """Read the cluster, then make people, tenants, offerings, and rights for Pods that run.
+
+    `with_wishes` leaves requests in the inbox that fit the simulated lab.
+    """
     tenants = _make_tenants()
     _make_people(tenants)
     offerings = _make_offerings()
@@ -71,7 +80,8 @@ def seed(cluster: Cluster, *, say: Callable[[str], None], patience_s: float = 12
     _read_cluster(cluster, patience_s)
     adopted = sum(_adopt(pod, offerings, cluster) for pod in _unmanaged())
     _take_over(cluster)
-    _ask(tenants, offerings)
+    if with_wishes:
+        _ask(tenants, offerings)
     say(f"{Gpu.objects.count()} GPUs read, {adopted} running Pods taken over.")
 
 

@@ -43,6 +43,7 @@ class Options:
     logins: str = ""
     with_tour: bool = True
     stops_after_tour: bool = False
+    on_cluster: bool = False
 
 
 def run(options: Options, *, say: Callable[[str], None]) -> int:
@@ -89,6 +90,8 @@ class _Demo:
             "DEPLOYMENT": "local",
             "PYTHONUNBUFFERED": "1",
         }
+        if options.on_cluster:
+            self._environment["CLUSTER"] = "kubernetes"
         self._logs = options.state_dir / "log"
         self._logs.mkdir(exist_ok=True)
         python, manage = sys.executable, str(ROOT / "manage.py")
@@ -129,10 +132,11 @@ class _Demo:
 
     def _prepare(self) -> None:
         """Bring database and files up to date, and build the lab where there is none."""
+        seed = ("seed_demo", "--on-cluster") if self._options.on_cluster else ("seed_demo",)
         for title, words in (
             ("The database is migrated.", ("migrate", "--noinput", "--verbosity=0")),
             ("Static files are collected.", ("collectstatic", "--noinput", "--verbosity=0")),
-            ("The lab is built.", ("seed_demo",)),
+            ("The portal is filled.", seed),
         ):
             self._manage(*words)
             self._say(title)

@@ -1,18 +1,21 @@
-"""Starts a cluster by hand: `python -m tests.cluster up|down|status|serve|build`."""
+"""Starts a cluster by hand: `python -m tests.cluster up|down|status|serve|build|demo`."""
 
 import argparse
 import json
+import os
 import signal
 import subprocess
 import sys
 import threading
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
 from tests.cluster import device_plugin
 from tests.cluster.build import CannotBuildError, build
 from tests.cluster.control_plane import ControlPlane
+from tests.cluster.images import GPU_TOOLS
 from tests.cluster.node import DEFAULT_MODELS, LabNode
 from tests.cluster.packages import reason_against_nodes
 from tests.cluster.processes import (
@@ -32,7 +35,7 @@ _START_TIMEOUT_S = 1800
 def main() -> int:
     """Run one command; 0 when it did what it says."""
     parser = argparse.ArgumentParser(prog="python -m tests.cluster", description=__doc__)
-    parser.add_argument("command", choices=["up", "down", "status", "serve", "build"])
+    parser.add_argument("command", choices=["up", "down", "status", "serve", "build", "demo"])
     parser.add_argument(
         "--node",
         action="append",
@@ -40,7 +43,14 @@ def main() -> int:
         help=f"the GPUs of a node, by id in gpu_models.json; default {','.join(DEFAULT_MODELS)}",
     )
     options = parser.parse_args()
-    commands = {"up": _up, "down": _down, "status": _status, "serve": _serve, "build": _build}
+    commands = {
+        "up": _up,
+        "down": _down,
+        "status": _status,
+        "serve": _serve,
+        "build": _build,
+        "demo": _demo,
+    }
     try:
         return commands[options.command](options.node or [",".join(DEFAULT_MODELS)])
     except (CannotBuildError, ClusterStartError) as error:
@@ -56,9 +66,44 @@ def _build(_: list[str]) -> int:
 
 def _serve(nodes: list[str]) -> int:
     """Start everything and stay until SIGTERM or Ctrl-C."""
+    with _cluster(nodes) as (control_plane, stopped):
+        _say(f"KUBECONFIG={control_plane.kubeconfig}")
+        while not stopped.wait(2):
+            control_plane.check()
+    return 0
+
+
+def _demo(nodes: list[str]) -> int:
+    """Run the whole portal on a real cluster of our own until Ctrl-C; nothing is kept."""
+    _say("Starting a real Kubernetes cluster (the first time it is built, about 9 minutes) …")
+    with _cluster(nodes) as (control_plane, stopped):
+        environment = {**os.environ, **demo_environment(control_plane)}
+        demo = subprocess.Popen(
+            [sys.executable, "manage.py", "demo", "--on-cluster"], env=environment
+        )
+        while demo.poll() is None:
+            if stopped.wait(1):
+                demo.send_signal(signal.SIGINT)
+                demo.wait(_STOP_TIMEOUT_S)
+        return demo.returncode
+
+
+def demo_environment(control_plane: ControlPlane) -> dict[str, str]:
+    """Return what a portal needs in order to work on this cluster."""
+    return {
+        "KUBECONFIG": str(control_plane.kubeconfig),
+        "SLICEDESK_STATE_DIR": str(control_plane.directory / "portal"),
+        "TOOLS_IMAGE": GPU_TOOLS,
+        "VERIFY_IMAGE": GPU_TOOLS,
+        "SLICE_IMAGE": GPU_TOOLS,
+    }
+
+
+@contextmanager
+def _cluster(nodes: list[str]) -> Iterator[tuple[ControlPlane, threading.Event]]:
+    """Run a cluster; the event is set by SIGTERM or Ctrl-C."""
     if reason := reason_against_nodes():
-        _say(reason, is_error=True)
-        return 1
+        raise ClusterStartError(reason)
     stopped = threading.Event()
     for signal_number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signal_number, lambda *_: stopped.set())
@@ -73,12 +118,9 @@ def _serve(nodes: list[str]) -> int:
                 stack.enter_context(node)
             device_plugin.install(control_plane.api)
             (directory / "served").write_text(json.dumps({"nodes": nodes}))
-            _say(f"KUBECONFIG={control_plane.kubeconfig}")
-            while not stopped.wait(2):
-                control_plane.check()
+            yield control_plane, stopped
     finally:
         remove_run_directory(directory)
-    return 0
 
 
 def _up(nodes: list[str]) -> int:

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import override
@@ -69,17 +69,23 @@ def served_lab(*, pace: float = 0.2) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def served_from(folder: str, pace: float) -> Iterator[str]:
-    """Run the demo from a folder that stays: who has it can stop the servers under the portal."""
+def served_from(
+    folder: str, pace: float, *words: str, environment: Mapping[str, str] | None = None
+) -> Iterator[str]:
+    """Run the demo from a folder that stays: who has it can stop the servers under the portal.
+
+    `words` go to the command, `environment` on top of that of the test run.
+    """
     kept = {name: value for name, value in os.environ.items() if name not in _OURS}
     with subprocess.Popen(
-        [sys.executable, "manage.py", "demo", "--no-tour"],
+        [sys.executable, "manage.py", "demo", "--no-tour", *words],
         cwd=_ROOT,
         env={
             **kept,
             "SLICEDESK_STATE_DIR": folder,
             "PORT": str(free_port()),
             "SIMULATED_PACE": str(pace),
+            **(environment or {}),
         },
         stdout=subprocess.PIPE,
         text=True,

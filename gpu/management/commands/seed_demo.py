@@ -1,5 +1,6 @@
 """`manage.py seed_demo`: the simulated lab with people, tenants and offerings."""
 
+from argparse import ArgumentParser
 from typing import override
 
 from django.conf import settings
@@ -15,10 +16,22 @@ class Command(BaseCommand):
     help = "Fills an empty portal with a simulated lab, people, tenants and offerings."
 
     @override
-    def handle(self, *_arguments: object, **_options: object) -> None:
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument(
+            "--on-cluster", action="store_true", help="people and tenants on a real cluster"
+        )
+
+    @override
+    def handle(self, *_arguments: object, **options: object) -> None:
         if settings.CLUSTER != "simulated":
-            message = "seed_demo makes people with a public password; it needs CLUSTER=simulated."
-            raise CommandError(message)
+            if not options["on_cluster"]:
+                message = (
+                    "seed_demo makes people with a public password: it needs CLUSTER=simulated,"
+                    " or --on-cluster for a cluster that is there for trying things out."
+                )
+                raise CommandError(message)
+            seeding.seed(gateways.cluster(), say=self.stdout.write, with_wishes=False)
+            return
         from gpu.adapters.simulated import SimulatedCluster, build_lab  # noqa: PLC0415  # only here
 
         cluster = gateways.cluster()

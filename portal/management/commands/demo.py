@@ -18,6 +18,11 @@ class Command(BaseCommand):
     @override
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--no-tour", action="store_true", help="serve at once")
+        parser.add_argument(
+            "--on-cluster",
+            action="store_true",
+            help="on the cluster that KUBECONFIG names, which gets namespaces and changed GPUs",
+        )
         parser.add_argument("--stop-after-tour", action="store_true", help="do not go on serving")
 
     @override
@@ -31,6 +36,7 @@ class Command(BaseCommand):
                 logins=_logins(),
                 with_tour=not options["no_tour"],
                 stops_after_tour=bool(options["stop_after_tour"]),
+                on_cluster=bool(options["on_cluster"]),
             ),
             say=self._say,
         )
