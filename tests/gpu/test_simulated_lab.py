@@ -14,7 +14,8 @@ from django.conf import settings
 from gpu.adapters.simulated import SimulatedCluster, build_lab
 from gpu.adapters.simulated.installation import LabNode, hardware_of
 from gpu.adapters.simulated.lab import NODES
-from gpu.adapters.simulated.plugin import feature_labels
+from gpu.adapters.simulated.plugin import WHOLE, feature_labels
+from gpu.adapters.simulated.plugin_config import NOT_SHARED, PluginConfig
 from gpu.adapters.simulated.programs import nvidia_smi_command
 from gpu.adapters.smi import run
 from gpu.executors.probing import read_probe
@@ -85,7 +86,7 @@ def test_probe_reads_what_was_installed(lab: Simulation, node: LabNode) -> None:
         assert cuts == sorted(layout or (), key=lambda cut: cut[1])
         assert all(instance.mig_uuid for instance in gpu.instances)
         assert (gpu.table is None) == (node.gpu == "NVIDIA L40S")
-    setups = [gpu.setup(replicas=node.replicas) for gpu in observed.gpus]
+    setups = [gpu.setup(replicas=4 if node.config else 1) for gpu in observed.gpus]
     offered = dict(lab.node(node.name).allocatable)
     assert differences(node_resources(setups), offered) == {}
 
@@ -118,13 +119,19 @@ def test_h200_answers_queries_as_a_real_one_did(lab: Simulation) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fixture", "replicas"), [("gfd_none.txt", 1), ("gfd_ts.txt", 4)], ids=["whole", "shared"]
+    ("fixture", "config"),
+    [
+        ("gfd_none.txt", NOT_SHARED),
+        ("gfd_ts.txt", PluginConfig("time-slicing", {WHOLE: 4})),
+        ("gfd_ren.txt", PluginConfig("time-slicing", {WHOLE: 4}, is_renamed=True)),
+    ],
+    ids=["whole", "shared", "renamed"],
 )
-def test_labels_are_those_of_gpu_feature_discovery(fixture: str, replicas: int) -> None:
+def test_labels_are_those_of_gpu_feature_discovery(fixture: str, config: PluginConfig) -> None:
     lines = (FIXTURES / fixture).read_text().splitlines()
     real = dict(line.split("=", 1) for line in lines)
-    node = LabNode("one", "NVIDIA H200", (None,), 8, 64, replicas)
-    labels = feature_labels(hardware_of(node), replicas)
+    node = LabNode("one", "NVIDIA H200", (None,), 8, 64)
+    labels = feature_labels(hardware_of(node), config)
     # A node of the lab has MIG strategy mixed, and the label by which the plugin finds it.
     more = {"nvidia.com/mig.strategy": "mixed", "nvidia.com/gpu.present": "true"}
     assert labels == real | more

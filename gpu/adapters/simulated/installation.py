@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
-from gpu.adapters.simulated import plugin
+from gpu.adapters.simulated import config_manager, plugin
 from gpu.adapters.simulated.world import stamp
 from gpu.adapters.smi.hardware import Json, create_compute, create_instance
 from gpu.planning.catalogue import find_table, gpu_memory_mib
@@ -26,14 +26,17 @@ type Cut = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class LabNode:
-    """A node to install: its GPUs' model, and the layout of each; None is MIG off."""
+    """A node to install: its GPUs' model, and the layout of each; None is MIG off.
+
+    `config` names its entry of the device plugin's ConfigMap; without one it has the default.
+    """
 
     name: str
     gpu: str
     layouts: tuple[tuple[Cut, ...] | None, ...]
     cores: int
     memory_gib: int
-    replicas: int = 1
+    config: str = ""
 
 
 def resource_of(node: LabNode, family: str) -> str:
@@ -62,8 +65,10 @@ def node_body(node: LabNode, now: float) -> dict[str, Any]:
         "kubernetes.io/hostname": node.name,
         "kubernetes.io/os": "linux",
         PCI_LABEL: "true",
-        **plugin.feature_labels(hardware_of(node), node.replicas),
+        **plugin.feature_labels(hardware_of(node)),
     }
+    if node.config:
+        labels[config_manager.LABEL] = node.config
     return {
         "apiVersion": "v1",
         "kind": "Node",
@@ -87,7 +92,6 @@ def node_body(node: LabNode, now: float) -> dict[str, Any]:
                 "osImage": "Ubuntu 24.04.4 LTS",
             },
         },
-        "simulated": {"replicas": node.replicas},
     }
 
 

@@ -179,6 +179,7 @@ def _start(world: World, pod: Manifest, node: str) -> None:
     try:
         _check_room(world, pod, others)
         hidden(pod)["devices"] = give_devices(pod, _registered(world, node), others)
+        _refuse_many(world, pod, node)
     except AdmissionError as error:
         statuses.set_failed(pod, error.reason, str(error), stamp(world.now))
         world.put(pod)
@@ -209,6 +210,20 @@ def _check_room(world: World, pod: Manifest, others: list[Manifest]) -> None:
 def _registered(world: World, node: str) -> dict[str, list[str]]:
     found: dict[str, list[str]] = hidden(world.node(node) or {}).get("registered", {})
     return found
+
+
+def _refuse_many(world: World, pod: Manifest, node: str) -> None:
+    """Turn away a Pod that asks for several shares where the plugin gives one at most."""
+    single = hidden(world.node(node) or {}).get("one_at_most", ())
+    for key, count in pod_requests(pod).items():
+        if key in single and count > 1:
+            hidden(pod).pop("devices")
+            msg = (
+                "Pod was rejected: Allocate failed due to rpc error: code = Unknown desc = invalid"
+                f' allocation request for "{key}": invalid request: maximum request size for'
+                f" shared resources is 1; found {count}, which is unexpected"
+            )
+            raise AdmissionError(_UNEXPECTED, msg)
 
 
 def _run_container(world: World, pod: Manifest) -> None:

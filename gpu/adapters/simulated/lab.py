@@ -21,6 +21,7 @@ from gpu.adapters.simulated.world import World, stamp
 from gpu.ports import NODE
 
 PLUGIN_NAMESPACE = "nvidia-device-plugin"
+PLUGIN_CONFIGS = "nvidia-device-plugin-configs"
 _PLUGIN_IMAGE = "registry.example/nvidia/k8s-device-plugin:v0.20.0"
 _BUILT = "lab"
 _MOST_STEPS = 50
@@ -29,6 +30,21 @@ _BALANCED: tuple[Cut, ...] = (("1g", 0), ("1g", 1), ("2g", 2), ("3g", 4))
 _SEVEN: tuple[Cut, ...] = tuple(("1g", start) for start in range(7))
 _HALVES: tuple[Cut, ...] = (("4g", 0), ("3g", 4))
 _FRAGMENTED: tuple[Cut, ...] = (("1g", 1), ("2g", 4))
+
+_CONFIGS = {
+    "default": "version: v1\nflags:\n  migStrategy: mixed\n",
+    "time-slicing-4": """\
+version: v1
+flags:
+  migStrategy: mixed
+sharing:
+  timeSlicing:
+    failRequestsGreaterThanOne: true
+    resources:
+      - name: nvidia.com/gpu
+        replicas: 4
+""",
+}
 
 NODES = (
     LabNode(
@@ -67,7 +83,7 @@ NODES = (
         64,
         512,
     ),
-    LabNode("gpu-l40s-01", "NVIDIA L40S", (None,) * 4, 96, 768, replicas=4),
+    LabNode("gpu-l40s-01", "NVIDIA L40S", (None,) * 4, 96, 768, config="time-slicing-4"),
     LabNode(
         "gpu-rtx-01",
         "NVIDIA RTX PRO 6000 Blackwell Server Edition",
@@ -144,7 +160,18 @@ def _infrastructure(now: float) -> Iterator[dict[str, Any]]:
         "spec": {
             "nodeSelector": {PCI_LABEL: "true"},
             "containers": [{"name": "nvidia-device-plugin-ctr", "image": _PLUGIN_IMAGE}],
+            "volumes": [{"name": "available-configs", "configMap": {"name": PLUGIN_CONFIGS}}],
         },
+    }
+    yield {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": PLUGIN_CONFIGS,
+            "namespace": PLUGIN_NAMESPACE,
+            "creationTimestamp": stamp(now - AGE_S),
+        },
+        "data": dict(_CONFIGS),
     }
     yield {
         "apiVersion": "apps/v1",

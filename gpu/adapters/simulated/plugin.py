@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from gpu.adapters.simulated.plugin_config import NOT_SHARED, PluginConfig
 from gpu.adapters.smi.hardware import Json, write_json
 
 WHOLE = "nvidia.com/gpu"
@@ -54,25 +55,19 @@ class NodeFiles:
         return path.read_text().splitlines() if path.exists() else []
 
 
-def listed_devices(state: Json, replicas: int) -> dict[str, list[str]]:
-    """Return what the plugin registers when it starts now: device ids by resource name.
-
-    Only whole GPUs are shared by time-slicing: each is listed `replicas` times.
-    """
+def listed_devices(state: Json, config: PluginConfig = NOT_SHARED) -> dict[str, list[str]]:
+    """Return what the plugin registers when it starts now: device ids by advertised name."""
     found: dict[str, list[str]] = {}
     for gpu in state["gpus"]:
         if not gpu["mig"]:
-            found.setdefault(WHOLE, []).extend(_ids(gpu["uuid"], replicas))
+            found.setdefault(config.name(WHOLE), []).extend(config.ids(WHOLE, gpu["uuid"]))
             continue
         for instance in gpu["instances"]:
             name = f"nvidia.com/mig-{instance['profile']}".replace("+", ".")
             for compute in instance["compute"]:
-                found.setdefault(name, []).append(compute["uuid"])
+                ids = config.ids(name, compute["uuid"])
+                found.setdefault(config.name(name), []).extend(ids)
     return found
-
-
-def _ids(uuid: str, replicas: int) -> list[str]:
-    return [uuid] if replicas == 1 else [f"{uuid}::{number}" for number in range(replicas)]
 
 
 def is_feature_label(key: str) -> bool:
@@ -80,15 +75,17 @@ def is_feature_label(key: str) -> bool:
     return bool(_FEATURE.match(key))
 
 
-def feature_labels(state: Json, replicas: int) -> dict[str, str]:
+def feature_labels(state: Json, config: PluginConfig = NOT_SHARED) -> dict[str, str]:
     """Return the labels that GPU Feature Discovery writes, strategy mixed."""
     gpus = state["gpus"]
     if not gpus:
         return {}
     first = gpus[0]
+    replicas = config.shares(WHOLE)
     is_shared = replicas > 1
     whole = sum(not gpu["mig"] for gpu in gpus)
     product = first["name"].replace(" ", "-")
+    has_suffix = is_shared and not config.is_renamed
     labels = {
         **_versions(state, first),
         "nvidia.com/gpu.count": str(len(gpus)),
@@ -97,15 +94,15 @@ def feature_labels(state: Json, replicas: int) -> dict[str, str]:
         "nvidia.com/gpu.memory": str(first["memory_mib"]),
         "nvidia.com/gpu.mode": "compute",
         "nvidia.com/gpu.present": "true",
-        "nvidia.com/gpu.product": f"{product}-SHARED" if is_shared else product,
+        "nvidia.com/gpu.product": f"{product}-SHARED" if has_suffix else product,
         "nvidia.com/gpu.replicas": str(replicas) if whole else "0",
-        "nvidia.com/gpu.sharing-strategy": "time-slicing" if is_shared else "none",
+        "nvidia.com/gpu.sharing-strategy": config.strategy if is_shared else "none",
         "nvidia.com/mig.capable": str(bool(first["profiles"])).lower(),
         "nvidia.com/mig.strategy": "mixed",
         "nvidia.com/mps.capable": "false",
         "nvidia.com/vgpu.present": "false",
     }
-    return labels | _mig_labels(state, product)
+    return labels | _mig_labels(state, product, config)
 
 
 def _versions(state: Json, gpu: Json) -> dict[str, str]:
@@ -129,7 +126,7 @@ def _versions(state: Json, gpu: Json) -> dict[str, str]:
     }
 
 
-def _mig_labels(state: Json, product: str) -> dict[str, str]:
+def _mig_labels(state: Json, product: str, config: PluginConfig) -> dict[str, str]:
     found: dict[str, str] = {}
     counts: dict[str, int] = {}
     for gpu in state["gpus"]:
@@ -138,12 +135,13 @@ def _mig_labels(state: Json, product: str) -> dict[str, str]:
             profile = profiles[instance["profile"]]
             prefix = f"nvidia.com/mig-{profile['name']}".replace("+", ".")
             counts[prefix] = counts.get(prefix, 0) + 1
+            replicas = config.shares(prefix)
             found |= {
                 f"{prefix}.count": str(counts[prefix]),
                 f"{prefix}.memory": str(profile["memory_mib"]),
                 f"{prefix}.product": f"{product}-MIG-{profile['name']}".replace("+", "."),
-                f"{prefix}.replicas": "1",
-                f"{prefix}.sharing-strategy": "none",
+                f"{prefix}.replicas": str(replicas),
+                f"{prefix}.sharing-strategy": config.strategy if replicas > 1 else "none",
                 f"{prefix}.slices.gi": str(profile["compute_slices"]),
                 f"{prefix}.slices.ci": str(profile["compute_slices"]),
                 f"{prefix}.multiprocessors": str(profile["sm"]),

@@ -7,7 +7,7 @@ its labels are late.
 from math import ceil
 from zlib import crc32
 
-from gpu.adapters.simulated import plugin, statuses
+from gpu.adapters.simulated import config_manager, plugin, statuses
 from gpu.adapters.simulated.containers import program_of
 from gpu.adapters.simulated.store import hidden
 from gpu.adapters.simulated.world import World
@@ -28,6 +28,7 @@ def is_plugin(pod: Manifest) -> bool:
 
 def start_plugin(world: World, pod: Manifest) -> None:
     """Begin to list the node's devices; they are offered a little later."""
+    config_manager.begin(world, pod)
     node = world.node(pod["spec"]["nodeName"])
     if node is not None:
         hidden(node)["register_at"] = world.after(PLUGIN_REGISTERS_S, node["metadata"]["name"])
@@ -50,7 +51,11 @@ def crash_of(world: World, pod: Manifest, *, is_starting: bool) -> str:
         return ""
     if world.has_fault(node, "plugin_crash_loop"):
         return _CRASHED
-    return _LOST if is_starting and world.has_fault(node, "gpu_lost") else ""
+    if is_starting:
+        config_manager.begin(world, pod)
+        if world.has_fault(node, "gpu_lost"):
+            return _LOST
+    return config_manager.crash(world, pod)
 
 
 def run_plugins(world: World) -> None:
@@ -89,6 +94,7 @@ def hold_devices(world: World) -> None:
 
 def _run_plugin(world: World, node: Manifest) -> None:
     secret, name = hidden(node), node["metadata"]["name"]
+    _follow_label(world, node)
     if secret.get("register_at", world.now + 1) <= world.now:
         _register(world, node, name)
     if secret.get("labels_at", world.now + 1) <= world.now:
@@ -101,11 +107,26 @@ def _run_plugin(world: World, node: Manifest) -> None:
         world.put(node)
 
 
+def _follow_label(world: World, node: Manifest) -> None:
+    """Let the plugin start anew with another configuration, once its first start is over."""
+    if "register_at" in hidden(node):
+        return
+    for pod in world.pods_on(node["metadata"]["name"]):
+        if is_plugin(pod) and pod["status"]["phase"] == "Running":
+            is_up = "retry_at" not in hidden(pod)
+            if config_manager.follow(world, node, pod) and is_up:
+                # A configuration that ends the plugin is noticed by its kubelet at the next step.
+                hidden(node)["register_at"] = world.now
+                world.put(node)
+
+
 def _register(world: World, node: Manifest, name: str) -> None:
     if world.has_fault(name, "plugin_never_registers"):
         return
     hidden(node).pop("register_at")
-    devices = plugin.listed_devices(world.files.state(name), hidden(node).get("replicas", 1))
+    config = config_manager.config_of(node)
+    devices = plugin.listed_devices(world.files.state(name), config)
+    hidden(node)["one_at_most"] = [key for key in devices if config.refuses_many(key)]
     statuses.offer(node, devices, world.now)
     _look_soon(world, node)
     world.put(node)
@@ -122,7 +143,7 @@ def _look_soon(world: World, node: Manifest) -> None:
 
 def _relabel(world: World, node: Manifest) -> None:
     state = world.files.state(node["metadata"]["name"])
-    fresh = plugin.feature_labels(state, hidden(node).get("replicas", 1))
+    fresh = plugin.feature_labels(state, config_manager.config_of(node))
     old = node["metadata"].get("labels") or {}
     kept = {key: value for key, value in old.items() if not plugin.is_feature_label(key)}
     node["metadata"]["labels"] = kept | fresh
