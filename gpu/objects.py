@@ -1,5 +1,6 @@
 """Typed readings of Kubernetes objects: pure functions from manifests to frozen values."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,14 +11,18 @@ from gpu.ports import Manifest
 GPU_PREFIX = "nvidia.com/"
 UNSCHEDULABLE_TAINT = "node.kubernetes.io/unschedulable"
 _FINAL_PHASES = frozenset({"Succeeded", "Failed"})
-_BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
-_DECIMAL = {"k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
+_FACTORS = {
+    "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50,
+    "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15,
+}
 
 
 def parse_bytes(text: str | int) -> int:
     """Return a memory or storage quantity in bytes (`16Gi`, `500M`, `1024`, `128974848000m`)."""
     value = str(text)
-    for suffix, factor in {**_BINARY, **_DECIMAL}.items():
+    if value.isdecimal():
+        return int(value)
+    for suffix, factor in _FACTORS.items():
         if value.endswith(suffix):
             return int(float(value.removesuffix(suffix)) * factor)
     if value.endswith("m"):
@@ -63,6 +68,8 @@ class NodeObject:
     cpu_milli: int
     memory_bytes: int
     storage_bytes: int
+    taints: tuple[Mapping[str, str], ...] = ()
+    """Each with `key`, `value` and `effect`, in the node's order."""
 
     @classmethod
     def from_manifest(cls, manifest: Manifest) -> "NodeObject":
@@ -86,7 +93,23 @@ class NodeObject:
             cpu_milli=parse_milli_cpu(allocatable.get("cpu", 0)),
             memory_bytes=parse_bytes(allocatable.get("memory", 0)),
             storage_bytes=parse_bytes(allocatable.get("ephemeral-storage", 0)),
+            taints=tuple(_taint(taint) for taint in manifest.get("spec", {}).get("taints") or ()),
         )
+
+
+def _taint(taint: Manifest) -> dict[str, str]:
+    return {key: str(taint.get(key) or "") for key in ("key", "value", "effect")}
+
+
+def asks_for_gpu(manifest: Manifest) -> bool:
+    """Say whether a Pod asks for a GPU resource; cheap, for most Pods of a cluster do not."""
+    spec = manifest.get("spec") or {}
+    return any(
+        key.startswith(GPU_PREFIX)
+        for part in ("containers", "initContainers")
+        for container in spec.get(part) or ()
+        for key in (container.get("resources") or {}).get("limits") or ()
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +156,10 @@ class PodObject:
             (o for o in meta.get("ownerReferences") or () if o.get("controller")), {}
         )
         conditions = status.get("conditions") or ()
-        containers = status.get("containerStatuses") or ()
+        containers = [
+            *(status.get("containerStatuses") or ()),
+            *(status.get("initContainerStatuses") or ()),
+        ]
         return cls(
             name=meta["name"],
             namespace=meta.get("namespace", "default"),
@@ -156,11 +182,21 @@ class PodObject:
 
 
 def _requested(spec: Manifest) -> dict[str, int]:
-    total: dict[str, int] = {}
+    """Return what a Pod holds: all that run side by side, or more for a step before them."""
+    total: Counter[str] = Counter()
+    most: Counter[str] = Counter()
+    for container in spec.get("initContainers") or ():
+        if container.get("restartPolicy") == "Always":
+            total.update(_limits(container))
+        else:
+            most |= total + Counter(_limits(container))
     for container in spec.get("containers") or ():
-        for key, count in gpu_resources(container.get("resources", {}).get("limits")).items():
-            total[key] = total.get(key, 0) + count
-    return total
+        total.update(_limits(container))
+    return dict(total | most)
+
+
+def _limits(container: Manifest) -> dict[str, int]:
+    return gpu_resources((container.get("resources") or {}).get("limits"))
 
 
 def _devices(containers: Any) -> dict[str, tuple[str, ...]] | None:  # noqa: ANN401  # JSON edge

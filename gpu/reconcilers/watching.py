@@ -1,47 +1,28 @@
 """Keeps the inventory in PostgreSQL like the cluster: list once, then follow the watches.
 
 Two threads follow nodes and Pods and only put what they hear into a queue; one loop takes it out in
-batches and writes. When a watch breaks or is too old, its kind is listed again.
+batches and writes. A database that is away is waited for with what was heard in hand.
 """
 
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import structlog
+from django.db import InterfaceError, OperationalError, connection
 from django.utils import timezone
 
-from gpu.objects import NodeObject, PodObject
-from gpu.ports import (
-    EVERYTHING,
-    NODE,
-    POD,
-    Cluster,
-    ClusterError,
-    EventType,
-    GoneError,
-    Kind,
-    Listing,
-    WatchEvent,
-)
+from gpu.objects import NodeObject, PodObject, asks_for_gpu
+from gpu.ports import NODE, POD, Cluster, EventType, Kind, Listing, Manifest
+from gpu.reconcilers.following import BackOff, Follower, Heard, News, Quiet
 from gpu.services import inventory
 
 _log = structlog.get_logger(__name__)
 
-_BATCH_S = 0.2
-_WATCH_S = 30.0
-_BACK_OFF_S = (0.5, 1.0, 2.0, 5.0)
-
-
-@dataclass(frozen=True, slots=True)
-class Quiet:
-    """A watch came to its end without a break: what was heard until then is all there is."""
-
-
-type News = Listing | WatchEvent
-type Heard = News | Quiet
+_BATCH_S = 0.03
+_BEAT_S = 1.0
 
 
 @dataclass(slots=True)
@@ -52,48 +33,77 @@ class Watcher:
     on_beat: Callable[[], None]
     stopping: threading.Event = field(default_factory=threading.Event)
     _heard: "queue.Queue[tuple[Kind, Heard]]" = field(default_factory=queue.Queue)
+    _followers: dict[Kind, Follower] = field(default_factory=dict)
+    _homeless: dict[str, PodObject] = field(default_factory=dict)
+    """Pods whose node is not known yet, by uid: lists of nodes and Pods arrive in any order."""
 
     def run(self) -> None:
         """Follow the cluster until `stopping` is set; errors are logged and waited out."""
-        threads = [
-            threading.Thread(target=self._follow, args=(kind,), name=f"watch-{kind.plural}")
-            for kind in (NODE, POD)
-        ]
-        for thread in threads:
-            thread.daemon = True
-            thread.start()
+        for kind in (NODE, POD):
+            follower = Follower(self.cluster, kind, self._heard, self.stopping)
+            self._followers[kind] = follower
+            name = f"watch-{kind.plural}"
+            threading.Thread(target=follower.run, name=name, daemon=True).start()
+        back_off = BackOff()
+        batch: list[tuple[Kind, Heard]] = []
         while not self.stopping.is_set():
-            self._write(self._batch())
+            batch = batch or self._batch()
+            try:
+                self.write(batch)
+            except (OperationalError, InterfaceError) as error:
+                _log.warning("watch.database_away", error=str(error).strip(), held=len(batch))
+                connection.close()
+                self.stopping.wait(back_off.after(error))
+                continue
+            except Exception as error:  # noqa: BLE001  # nothing may end the watcher
+                # Whatever it was, the rows are brought right by a new list.
+                _log.exception("watch.not_written", held=len(batch))
+                self.stopping.wait(back_off.after(error))
+                self._start_over()
+            else:
+                back_off.reset()
+            batch = []
             self.on_beat()
 
-    def _follow(self, kind: Kind) -> None:
-        failures = 0
-        while not self.stopping.is_set():
-            try:
-                listing = self.cluster.list(kind, EVERYTHING)
-                self._heard.put((kind, listing))
-                failures = 0
-                self._follow_from(kind, listing.resource_version)
-            except GoneError:
-                continue
-            except ClusterError as error:
-                _log.warning("watch.broken", kind=kind.plural, error=str(error))
-                self.stopping.wait(_BACK_OFF_S[min(failures, len(_BACK_OFF_S) - 1)])
-                failures += 1
+    def write(self, batch: Iterable[tuple[Kind, Heard]]) -> None:
+        """Write what was heard, nodes first; writing the same again does no harm."""
+        heard = list(batch)
+        for kind in (NODE, POD):
+            of_kind = [item for each, item in heard if each == kind]
+            news: list[News] = [item for item in of_kind if not isinstance(item, Quiet)]
+            if news:
+                self._take_over(kind, news)
+            if kind == NODE and len(news) < len(of_kind):
+                inventory.confirm_nodes(now=timezone.now())
 
-    def _follow_from(self, kind: Kind, version: str) -> None:
-        while not self.stopping.is_set():
-            for event in self.cluster.watch(kind, EVERYTHING, version, timeout_s=_WATCH_S):
-                version = event.object["metadata"]["resourceVersion"]
-                if event.type != EventType.BOOKMARK:
-                    self._heard.put((kind, event))
-                if self.stopping.is_set():
-                    return
-            self._heard.put((kind, Quiet()))
+    def _take_over(self, kind: Kind, news: list[News]) -> None:
+        sight = gather(kind, news)
+        if kind == NODE:
+            take_over_nodes(sight)
+            if self._homeless:
+                self._record_pods(list(self._homeless.values()), is_complete=False)
+            return
+        for uid in (*sight.deleted, *sight.present):
+            self._homeless.pop(uid, None)
+        if sight.is_complete:
+            self._homeless.clear()
+        pods = [pod for pod in sight.present.values() if isinstance(pod, PodObject)]
+        if pods or sight.is_complete:
+            self._record_pods(pods, is_complete=sight.is_complete)
+        if sight.deleted:
+            inventory.forget_pods(sight.deleted)
+
+    def _record_pods(self, pods: list[PodObject], *, is_complete: bool) -> None:
+        homeless = inventory.record_pods(pods, is_complete=is_complete)
+        by_uid = {pod.uid: pod for pod in pods}
+        self._homeless = {
+            **{uid: pod for uid, pod in self._homeless.items() if uid not in by_uid},
+            **{uid: by_uid[uid] for uid in homeless},
+        }
 
     def _batch(self) -> list[tuple[Kind, Heard]]:
         try:
-            batch = [self._heard.get(timeout=1.0)]
+            batch = [self._heard.get(timeout=_BEAT_S)]
         except queue.Empty:
             return []
         end = time.monotonic() + _BATCH_S
@@ -104,52 +114,57 @@ class Watcher:
                 break
         return batch
 
-    def _write(self, batch: list[tuple[Kind, Heard]]) -> None:
-        for kind in (NODE, POD):
-            heard = [item for of_kind, item in batch if of_kind == kind]
-            news = [item for item in heard if not isinstance(item, Quiet)]
-            if news:
-                take_over(kind, news)
-            if kind == NODE and len(news) < len(heard):
-                inventory.confirm_nodes(now=timezone.now())
+    def _start_over(self) -> None:
+        for follower in self._followers.values():
+            follower.start_over.set()
 
 
-def take_over(kind: Kind, heard: list[News]) -> None:
-    """Write what was heard of one kind, in order; later news of an object replace earlier ones."""
-    complete = False
-    present: dict[str, NodeObject | PodObject] = {}
-    deleted: dict[str, str] = {}
-    read = NodeObject.from_manifest if kind == NODE else PodObject.from_manifest
+@dataclass(slots=True)
+class Sight:
+    """What a run of news comes to; `present` and `deleted` (names) are by uid."""
+
+    present: dict[str, NodeObject | PodObject] = field(default_factory=dict)
+    deleted: dict[str, str] = field(default_factory=dict)
+    is_complete: bool = False
+
+
+def gather(kind: Kind, heard: Iterable[News]) -> Sight:
+    """Read news of one kind in order: later ones of an object replace earlier ones.
+
+    An object that cannot be read is left out and logged: it must not keep back the others.
+    """
+    sight = Sight()
+    latest: dict[str, Manifest] = {}
     for item in heard:
         if isinstance(item, Listing):
-            complete = True
-            deleted.clear()
-            present = {m["metadata"]["uid"]: read(m) for m in item.items}
+            sight.is_complete = True
+            sight.deleted.clear()
+            latest = {manifest["metadata"]["uid"]: manifest for manifest in item.items}
             continue
-        meta = item.object["metadata"]
+        uid, name = item.object["metadata"]["uid"], item.object["metadata"]["name"]
         if item.type == EventType.DELETED:
-            present.pop(meta["uid"], None)
-            deleted[meta["uid"]] = meta["name"]
+            latest.pop(uid, None)
+            sight.deleted[uid] = name
         else:
-            deleted.pop(meta["uid"], None)
-            present[meta["uid"]] = read(item.object)
-    if kind == NODE:
-        _take_over_nodes(present, deleted, is_complete=complete)
-    else:
-        pods = [pod for pod in present.values() if isinstance(pod, PodObject)]
-        if pods or complete:
-            inventory.record_pods(pods, is_complete=complete)
-        if deleted:
-            inventory.forget_pods(deleted)
+            sight.deleted.pop(uid, None)
+            latest[uid] = item.object
+    for uid, manifest in latest.items():
+        try:
+            if kind == NODE:
+                sight.present[uid] = NodeObject.from_manifest(manifest)
+            elif asks_for_gpu(manifest):
+                sight.present[uid] = PodObject.from_manifest(manifest)
+        except (LookupError, TypeError, ValueError, AttributeError):
+            _log.exception("watch.unreadable", kind=kind.name, name=manifest["metadata"]["name"])
+    return sight
 
 
-def _take_over_nodes(
-    present: dict[str, NodeObject | PodObject], deleted: dict[str, str], *, is_complete: bool
-) -> None:
-    nodes = [node for node in present.values() if isinstance(node, NodeObject)]
-    if nodes or is_complete:
-        inventory.record_nodes(nodes, now=timezone.now(), is_complete=is_complete)
+def take_over_nodes(sight: Sight) -> None:
+    """Write nodes as they are now; one that was deleted and has joined again is present."""
+    nodes = [node for node in sight.present.values() if isinstance(node, NodeObject)]
+    if nodes or sight.is_complete:
+        inventory.record_nodes(nodes, now=timezone.now(), is_complete=sight.is_complete)
     alive = {node.name for node in nodes}
-    for name in deleted.values():
+    for name in sight.deleted.values():
         if name not in alive:
             inventory.forget_node(name)

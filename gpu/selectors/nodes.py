@@ -12,7 +12,7 @@ from django.db.models import Count, Exists, OuterRef, Prefetch, Q, QuerySet
 from gpu.models import Allocation, Gpu, GpuInstance, Node, Operation, ResourcePool
 from gpu.planning.resources import GpuSetup, node_resources
 
-STALE_AFTER = timedelta(minutes=15)  # a kubelet writes its node's status every 5 minutes at least
+STALE_AFTER = timedelta(minutes=2)  # the watcher confirms what it knows every 15 seconds
 
 
 class NodeState(StrEnum):

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Exists, F, OuterRef, Q
+from django.db.models import Exists, F, OuterRef, Q, Subquery
 
 from gpu import dispatch
 from gpu.manifests import ALLOCATION_LABEL
@@ -26,6 +26,8 @@ _NODE_FIELDS = (
     "memory_bytes",
     "storage_bytes",
     "kubelet_version",
+    "taints",
+    "probed_boot_id",
     "observed_at",
 )
 _POD_FIELDS = (
@@ -43,6 +45,7 @@ _POD_FIELDS = (
     "message",
     "started_at",
 )
+_BATCH = 1000
 _PROBE_AGAIN = timedelta(seconds=120)
 
 
@@ -55,66 +58,102 @@ def has_gpus(node: NodeObject) -> bool:
 def record_nodes(nodes: Iterable[NodeObject], *, now: datetime, is_complete: bool) -> set[str]:
     """Upsert nodes; with a complete list, those missing from it are marked as gone.
 
-    Returns the names of nodes whose shown facts changed.
+    Only what differs is written. Returns the names of nodes whose shown facts changed.
     """
-    seen = [node for node in nodes if has_gpus(node)]
-    before = {row.name: row for row in Node.objects.filter(name__in=[n.name for n in seen])}
-    rows = [_node_row(node, now) for node in seen]
-    changed = {row.name for row in rows if _differs(before.get(row.name), row)}
+    found = list(nodes)
+    before = _nodes_by_name(None if is_complete else [node.name for node in found])
+    seen = [node for node in found if node.name in before or has_gpus(node)]
+    rows = {node.name: _node_row(node, before.get(node.name), now) for node in seen}
+    changed = {name for name, row in rows.items() if _differs(before.get(name), row)}
     Node.objects.bulk_create(
-        rows, update_conflicts=True, unique_fields=["name"], update_fields=list(_NODE_FIELDS)
+        [rows[name] for name in sorted(changed)],
+        batch_size=_BATCH,
+        update_conflicts=True,
+        unique_fields=["name"],
+        update_fields=list(_NODE_FIELDS),
     )
+    Node.objects.filter(name__in=rows.keys() - changed).update(observed_at=now)
     if is_complete:
-        gone = Node.objects.filter(is_present=True).exclude(name__in=[n.name for n in seen])
-        changed |= set(gone.values_list("name", flat=True))
-        gone.update(is_present=False, is_ready=False)
+        gone = {name for name, row in before.items() if row.is_present and name not in rows}
+        Node.objects.filter(name__in=gone).update(is_present=False, is_ready=False)
+        changed |= gone
     if changed:
         dispatch.announce("gpus", "nodes", *(f"node-{name}" for name in sorted(changed)))
     return changed
 
 
+def _nodes_by_name(names: list[str] | None) -> dict[str, Node]:
+    """Return the rows of these nodes, locked in order of their names; None means all."""
+    rows = Node.objects.select_for_update(no_key=True).order_by("name")
+    return {row.name: row for row in (rows if names is None else rows.filter(name__in=names))}
+
+
 def confirm_nodes(*, now: datetime) -> None:
-    """Note that what is known of the present nodes is fresh: nothing has happened to them."""
+    """Note that what is known of the present nodes is fresh: nothing has happened to them.
+
+    Pods of tenants that were made after them get their tenant here.
+    """
     Node.objects.filter(is_present=True).update(observed_at=now)
+    owner = Tenant.objects.filter(namespace=OuterRef("namespace"))
+    orphans = GpuPod.objects.filter(Exists(owner), tenant=None)
+    orphans.update(tenant=Subquery(owner.values("pk")[:1]))
 
 
 @transaction.atomic(durable=True)
-def record_pods(pods: Iterable[PodObject], *, is_complete: bool) -> None:
+def record_pods(pods: Iterable[PodObject], *, is_complete: bool) -> set[str]:
     """Upsert Pods that ask for a GPU; finished ones are dropped, for they hold nothing.
 
     Our own verification Pods are left out: counted as holders, they would take away the very
-    devices that they prove from the request that these were cut for.
+    devices that they prove from the request that these were cut for. Only what differs is written.
+    Returns the uids of Pods whose node is not known yet: record those again when it is.
     """
     wanted = [pod for pod in pods if pod.resources and not _is_ours(pod)]
-    live = [pod for pod in wanted if not pod.is_finished]
-    nodes = dict(Node.objects.values_list("name", "pk"))
-    tenants = dict(Tenant.objects.values_list("namespace", "pk"))
+    live = {pod.uid: pod for pod in wanted if not pod.is_finished}
+    rows = GpuPod.objects.all() if is_complete else GpuPod.objects.filter(uid__in=_uids(wanted))
+    before = {row.uid: row for row in rows}
+    nodes = dict(Node.objects.filter(name__in={p.node for p in wanted}).values_list("name", "pk"))
+    spaces = {pod.namespace for pod in wanted}
+    tenants = dict(Tenant.objects.filter(namespace__in=spaces).values_list("namespace", "pk"))
+    after = {uid: _pod_row(pod, nodes, tenants) for uid, pod in live.items()}
+    changed = [row for uid, row in after.items() if _is_other_pod(before.get(uid), row)]
     GpuPod.objects.bulk_create(
-        [_pod_row(pod, nodes, tenants) for pod in live],
+        changed,
+        batch_size=_BATCH,
         update_conflicts=True,
         unique_fields=["uid"],
         update_fields=list(_POD_FIELDS),
     )
-    stale = Q(uid__in=[pod.uid for pod in wanted if pod.is_finished])
-    if is_complete:
-        stale = ~Q(uid__in=[pod.uid for pod in live])
-    GpuPod.objects.filter(stale).delete()
-    concerned = {tenants[pod.namespace] for pod in wanted if pod.namespace in tenants}
-    dispatch.announce(
-        "gpus",
-        "overview",
-        *(f"node-{pod.node}" for pod in wanted if pod.node),
-        *(f"tenant-{tenant_id}" for tenant_id in sorted(concerned)),
-    )
+    gone = [row for uid, row in before.items() if uid not in live]
+    GpuPod.objects.filter(uid__in=[row.uid for row in gone]).delete()
+    _announce_pods([*changed, *gone])
+    return {pod.uid for pod in live.values() if pod.node and pod.node not in nodes}
 
 
 @transaction.atomic(durable=True)
 def forget_pods(uids: Iterable[str]) -> None:
     """Drop Pods that the cluster has deleted."""
-    gone = GpuPod.objects.filter(uid__in=list(uids))
-    tenant_ids = set(gone.filter(tenant__isnull=False).values_list("tenant_id", flat=True))
-    gone.delete()
-    dispatch.announce("gpus", "overview", *(f"tenant-{pk}" for pk in sorted(tenant_ids)))
+    gone = list(GpuPod.objects.filter(uid__in=list(uids)))
+    GpuPod.objects.filter(pk__in=[row.pk for row in gone]).delete()
+    _announce_pods(gone)
+
+
+def _announce_pods(rows: Iterable[GpuPod]) -> None:
+    """Tell the pages that show any of these Pods; nothing when there are none."""
+    listed = list(rows)
+    node_ids = {row.node_id for row in listed if row.node_id}
+    names = Node.objects.filter(pk__in=node_ids).values_list("name", flat=True) if node_ids else ()
+    tenant_ids = sorted({row.tenant_id for row in listed if row.tenant_id})
+    if listed:
+        dispatch.announce(
+            "gpus",
+            "overview",
+            *(f"node-{name}" for name in names),
+            *(f"tenant-{pk}" for pk in tenant_ids),
+        )
+
+
+def _uids(pods: Iterable[PodObject]) -> list[str]:
+    return [pod.uid for pod in pods]
 
 
 @transaction.atomic(durable=True)
@@ -150,7 +189,10 @@ def claim_probe(node: Node, *, now: datetime) -> datetime:
     return node.probe_requested_at or now
 
 
-def _node_row(node: NodeObject, now: datetime) -> Node:
+def _node_row(node: NodeObject, before: Node | None, now: datetime) -> Node:
+    # A node that was deleted and has joined again may be another machine under the same name, with
+    # the same boot ID or not: its GPUs are read anew.
+    is_same = before is not None and before.uid in {"", node.uid} and before.is_present
     return Node(
         name=node.name,
         uid=node.uid,
@@ -165,6 +207,8 @@ def _node_row(node: NodeObject, now: datetime) -> Node:
         memory_bytes=node.memory_bytes,
         storage_bytes=node.storage_bytes,
         kubelet_version=node.kubelet_version,
+        taints=[dict(taint) for taint in node.taints],
+        probed_boot_id=before.probed_boot_id if before is not None and is_same else "",
         observed_at=now,
     )
 
@@ -172,6 +216,11 @@ def _node_row(node: NodeObject, now: datetime) -> Node:
 def _differs(before: Node | None, after: Node) -> bool:
     watched = [name for name in _NODE_FIELDS if name != "observed_at"]
     return before is None or any(getattr(before, f) != getattr(after, f) for f in watched)
+
+
+def _is_other_pod(before: GpuPod | None, after: GpuPod) -> bool:
+    columns = [f"{name}_id" if name in {"node", "tenant"} else name for name in _POD_FIELDS]
+    return before is None or any(getattr(before, c) != getattr(after, c) for c in columns)
 
 
 def _pod_row(pod: PodObject, nodes: dict[str, int], tenants: dict[str, int]) -> GpuPod:

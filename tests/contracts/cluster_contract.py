@@ -7,15 +7,18 @@ too. `cluster_reading_contract` and `cluster_running_contract` hold the rest of 
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Protocol
 
 import pytest
+from django.utils import timezone
 
 from gpu.ports import (
     CONFIG_MAP,
     NAMESPACE,
     NODE,
     RESOURCE_QUOTA,
+    SERVICE_ACCOUNT,
     AlreadyExistsError,
     Cluster,
     ConflictError,
@@ -187,6 +190,32 @@ class ClusterWritingContract:
         hard = {f"requests.{GPU}": "0"}
         lab.cluster.apply(lab.manifest(RESOURCE_QUOTA, "gpu", spec={"hard": hard}))
         lab.eventually(lambda: self._quota_status(lab) == {"hard": hard, "used": hard})
+
+    def test_token_of_a_service_account_ends_when_asked(self, lab: Lab) -> None:
+        lab.cluster.apply(lab.manifest(SERVICE_ACCOUNT, "member"))
+        before = timezone.now()
+        token = lab.cluster.request_token("member", lab.namespace, lifetime_s=3600)
+        assert timedelta(minutes=55) < token.ends_at - before < timedelta(minutes=65)
+        assert token.text
+        assert token.text not in repr(token)
+        other = lab.cluster.request_token("member", lab.namespace, lifetime_s=3600)
+        assert other.text != token.text
+
+    def test_token_of_no_account_is_not_found(self, lab: Lab) -> None:
+        with pytest.raises(NotFoundError, match="nobody"):
+            lab.cluster.request_token("nobody", lab.namespace, lifetime_s=3600)
+
+    def test_token_for_a_moment_is_refused(self, lab: Lab) -> None:
+        lab.cluster.apply(lab.manifest(SERVICE_ACCOUNT, "member"))
+        with pytest.raises(RefusedError, match="10 minutes"):
+            lab.cluster.request_token("member", lab.namespace, lifetime_s=60)
+
+    def test_endpoint_is_an_address(self, lab: Lab) -> None:
+        endpoint = lab.cluster.endpoint()
+        assert endpoint.server.startswith("https://")
+        assert endpoint.certificate_authority == "" or (
+            "BEGIN CERTIFICATE" in endpoint.certificate_authority
+        )
 
     @staticmethod
     def _data(lab: Lab) -> dict[str, str]:

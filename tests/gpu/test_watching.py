@@ -2,12 +2,17 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
+from django.db import OperationalError, connection
+from django.db.models import F
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
+from pytest_django import DjangoAssertNumQueries
 
 from gpu.adapters.simulated import SimulatedCluster, build_lab
 from gpu.models import GpuPod, Node
@@ -17,11 +22,14 @@ from gpu.ports import (
     NODE,
     POD,
     EventType,
+    Kind,
     Listing,
     Manifest,
     WatchEvent,
 )
-from gpu.reconcilers.watching import Quiet, Watcher, take_over
+from gpu.reconcilers import following
+from gpu.reconcilers.following import Heard, Quiet
+from gpu.reconcilers.watching import Watcher
 from gpu.services import inventory
 from tests import factories
 
@@ -33,6 +41,13 @@ def lab(tmp_path: Path) -> SimulatedCluster:
     found = SimulatedCluster(tmp_path / "lab.sqlite3", pace=0.0)
     build_lab(found)
     return found
+
+
+def take_over(kind: Kind, news: Sequence[Heard]) -> None:
+    """Write what was heard, as the watcher's loop does."""
+    Watcher(SimulatedCluster(Path("unused")), on_beat=lambda: None).write(
+        [(kind, item) for item in news]
+    )
 
 
 def _node(lab: SimulatedCluster) -> Manifest:
@@ -125,8 +140,6 @@ def test_watcher_follows_heals_and_stops(lab: SimulatedCluster) -> None:
 
 
 def _run(watcher: Watcher) -> None:
-    from django.db import connection  # noqa: PLC0415  # the thread's own
-
     try:
         watcher.run()
     finally:
@@ -149,8 +162,157 @@ def test_a_watch_that_ends_quietly_says_that_what_is_known_is_fresh(lab: Simulat
     Node.objects.filter(pk=gone.pk).update(is_present=False, observed_at=long_ago)
     watcher = Watcher(lab, on_beat=lambda: None)
 
-    watcher._write([(POD, Quiet())])
+    watcher.write([(POD, Quiet())])
     assert not Node.objects.filter(observed_at__gt=long_ago).exists()
-    watcher._write([(NODE, Quiet())])
+    watcher.write([(NODE, Quiet())])
 
     assert set(Node.objects.filter(observed_at=long_ago)) == {gone}
+
+
+@pytest.mark.django_db
+def test_pods_that_are_heard_of_before_their_node_find_it(lab: SimulatedCluster) -> None:
+    watcher = Watcher(lab, on_beat=lambda: None)
+    watcher.write([(POD, lab.list(POD))])
+    assert not GpuPod.objects.exclude(node=None).exists()
+    watcher.write([(NODE, lab.list(NODE))])
+    assert GpuPod.objects.get(name="denoise-train-9").node == Node.objects.get(name=NAME)
+    waiting = [pod for pod in lab.list(POD).items if not pod["spec"].get("nodeName")]
+    assert GpuPod.objects.filter(node=None).count() == len(waiting)
+
+
+@pytest.mark.django_db
+def test_pod_that_went_before_its_node_came_stays_away(lab: SimulatedCluster) -> None:
+    watcher = Watcher(lab, on_beat=lambda: None)
+    watcher.write([(POD, lab.list(POD))])
+    pod = lab.read(POD, "denoise-train-9", "team-audio")
+    watcher.write([(POD, WatchEvent(EventType.DELETED, pod))])
+    watcher.write([(NODE, lab.list(NODE))])
+    assert not GpuPod.objects.filter(name="denoise-train-9").exists()
+
+
+@pytest.mark.django_db
+def test_pod_of_a_tenant_that_was_made_later_gets_it(lab: SimulatedCluster) -> None:
+    take_over(NODE, [lab.list(NODE)])
+    take_over(POD, [lab.list(POD)])
+    tenant = factories.make_tenant("audio")
+    take_over(NODE, [Quiet()])
+    assert GpuPod.objects.get(name="denoise-train-9").tenant == tenant
+
+
+@pytest.mark.django_db
+def test_taints_are_kept(lab: SimulatedCluster) -> None:
+    body = _node(lab)
+    body["spec"]["taints"] = [{"key": "nvidia.com/gpu", "effect": "NoSchedule", "timeAdded": None}]
+    take_over(NODE, [WatchEvent(EventType.ADDED, body)])
+    assert Node.objects.get(name=NAME).taints == [
+        {"key": "nvidia.com/gpu", "value": "", "effect": "NoSchedule"}
+    ]
+    del body["spec"]["taints"]
+    take_over(NODE, [WatchEvent(EventType.MODIFIED, body)])
+    assert Node.objects.get(name=NAME).taints == []
+
+
+@pytest.mark.django_db
+def test_node_that_joins_again_under_its_name_is_read_anew(lab: SimulatedCluster) -> None:
+    take_over(NODE, [lab.list(NODE)])
+    Node.objects.update(probed_at=timezone.now(), probed_boot_id=F("boot_id"))
+    assert inventory.nodes_to_probe() == []
+    old = _node(lab)
+    again = {**old, "metadata": {**old["metadata"], "uid": "another"}}
+    take_over(NODE, [WatchEvent(EventType.DELETED, old), WatchEvent(EventType.ADDED, again)])
+    row = Node.objects.get(name=NAME)
+    assert (row.is_present, row.uid) == (True, "another")
+    assert inventory.nodes_to_probe() == [row]
+
+
+@pytest.mark.django_db
+def test_known_node_that_loses_its_gpus_is_shown_without(lab: SimulatedCluster) -> None:
+    take_over(NODE, [lab.list(NODE)])
+    body = _node(lab)
+    body["metadata"]["labels"] = {"kubernetes.io/hostname": NAME}
+    body["status"]["capacity"] = body["status"]["allocatable"] = {"cpu": "4"}
+    take_over(NODE, [WatchEvent(EventType.MODIFIED, body)])
+    row = Node.objects.get(name=NAME)
+    assert (row.is_present, row.capacity, row.allocatable) == (True, {}, {})
+
+
+@pytest.mark.django_db
+def test_a_list_that_tells_nothing_new_writes_no_pod(
+    lab: SimulatedCluster, django_assert_max_num_queries: DjangoAssertNumQueries
+) -> None:
+    watcher = Watcher(lab, on_beat=lambda: None)
+    both = [(NODE, lab.list(NODE)), (POD, lab.list(POD))]
+    watcher.write(both)
+    with CaptureQueriesContext(connection) as queries:
+        watcher.write(both)
+    written = [q["sql"] for q in queries if q["sql"].startswith(("INSERT", "DELETE"))]
+    assert written == []
+    with django_assert_max_num_queries(40):
+        watcher.write(both)
+
+
+@pytest.mark.django_db
+def test_object_that_cannot_be_read_keeps_back_no_other(lab: SimulatedCluster) -> None:
+    odd = _node(lab)
+    odd["status"]["allocatable"] = {"cpu": "many"}
+    odd["metadata"] |= {"uid": "odd", "name": "odd"}
+    take_over(NODE, [WatchEvent(EventType.ADDED, odd), lab.list(NODE)])
+    take_over(NODE, [WatchEvent(EventType.ADDED, odd), WatchEvent(EventType.ADDED, _node(lab))])
+    assert Node.objects.filter(name=NAME).exists()
+    assert not Node.objects.filter(name="odd").exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_was_heard_while_the_database_was_away_is_written_after(
+    lab: SimulatedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away = threading.Event()
+    tried: list[int] = []
+    record = inventory.record_nodes
+
+    def record_nodes(nodes: list[NodeObject], **kwargs: Any) -> set[str]:  # noqa: ANN401
+        tried.append(len(nodes))
+        if away.is_set():
+            msg = "the server closed the connection"
+            raise OperationalError(msg)
+        return record(nodes, **kwargs)
+
+    monkeypatch.setattr(inventory, "record_nodes", record_nodes)
+    away.set()
+    watcher = Watcher(lab, on_beat=lambda: None)
+    thread = threading.Thread(target=_run, args=(watcher,))
+    thread.start()
+    try:
+        _wait(lambda: len(tried) >= 2)
+        away.clear()
+        _wait(lambda: Node.objects.count() == 8)
+    finally:
+        watcher.stopping.set()
+        thread.join(20)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_could_not_be_written_is_listed_again(
+    lab: SimulatedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = inventory.record_nodes
+    failed: list[bool] = []
+
+    def record_nodes(nodes: list[NodeObject], **kwargs: Any) -> set[str]:  # noqa: ANN401
+        if not failed:
+            failed.append(True)
+            msg = "a bug"
+            raise RuntimeError(msg)
+        return record(nodes, **kwargs)
+
+    monkeypatch.setattr(inventory, "record_nodes", record_nodes)
+    monkeypatch.setattr(following, "_WATCH_S", 0.5)
+    watcher = Watcher(lab, on_beat=lambda: None)
+    thread = threading.Thread(target=_run, args=(watcher,))
+    thread.start()
+    try:
+        _wait(lambda: Node.objects.count() == 8)
+    finally:
+        watcher.stopping.set()
+        thread.join(20)
+    assert failed

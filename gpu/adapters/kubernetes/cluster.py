@@ -13,10 +13,13 @@ from kubernetes.client import Configuration
 
 from gpu.adapters.kubernetes.connection import Call, Connection, load_configuration
 from gpu.adapters.kubernetes.errors import Answer, eviction_refusal, log_refusal, refusal
+from gpu.objects import parse_time
 from gpu.ports import (
     EVERYTHING,
     FIELD_MANAGER,
     POD,
+    SERVICE_ACCOUNT,
+    Endpoint,
     EventType,
     GoneError,
     Kind,
@@ -25,6 +28,7 @@ from gpu.ports import (
     NotFoundError,
     RefusedError,
     Scope,
+    Token,
     UnreachableError,
     WatchEvent,
     kind_of,
@@ -86,7 +90,10 @@ class KubernetesCluster:
             page = self._connection.send(Call(f"list {kind.plural}", "GET", path, query))
             # The items of a list come without the two fields that say what they are.
             head = {"apiVersion": kind.api_version, "kind": kind.name}
-            items += [{**head, **item} for item in page.get("items") or ()]
+            found = page.get("items") or ()
+            for item in found:
+                item.update(head)
+            items.extend(found)
             meta = page.get("metadata") or {}
             if not meta.get("continue"):
                 return Listing(tuple(items), str(meta.get("resourceVersion", "")))
@@ -165,6 +172,26 @@ class KubernetesCluster:
             msg = f"Cannot {asked}: it waits for a node"
             raise UnreachableError(msg)
         return log.decode(errors="replace")
+
+    def request_token(self, account: str, namespace: str, *, lifetime_s: int) -> Token:
+        """Return a new token of a service account; the server may grant another lifetime."""
+        target = _Target(SERVICE_ACCOUNT, account, namespace)
+        body = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {"expirationSeconds": lifetime_s},
+        }
+        asked, path = f"get a token of {target}", f"{target.path}/token"
+        status = self._connection.send(Call(asked, "POST", path, body=body)).get("status") or {}
+        ends_at = parse_time(status.get("expirationTimestamp"))
+        if not status.get("token") or ends_at is None:
+            msg = f"Cannot {asked}: the API server's answer holds none"
+            raise UnreachableError(msg)
+        return Token(str(status["token"]), ends_at)
+
+    def endpoint(self) -> Endpoint:
+        """Return where we reach the API server ourselves; nothing is asked of it."""
+        return self._connection.endpoint()
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,6 +90,7 @@ def refusal(asked: str, answer: Answer) -> ClusterError:
     kind = _kind(answer)
     if kind is UnreachableError and answer.retry_after_s:
         text = f"{text} (try again in {answer.retry_after_s} s)"
+        return UnreachableError(text, retry_after_s=answer.retry_after_s)
     return kind(text)
 
 

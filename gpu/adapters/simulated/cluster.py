@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from gpu.adapters.simulated import admission, budgets, faults, fields, watching
+from gpu.adapters.simulated import admission, budgets, faults, fields, tokens, watching
 from gpu.adapters.simulated.deletion import delete_object
 from gpu.adapters.simulated.plugin import NodeFiles
 from gpu.adapters.simulated.selectors import check_scope, in_scope
@@ -16,13 +16,16 @@ from gpu.ports import (
     EVERYTHING,
     FIELD_MANAGER,
     POD,
+    SERVICE_ACCOUNT,
     AlreadyExistsError,
     ConflictError,
+    Endpoint,
     Kind,
     Listing,
     Manifest,
     NotFoundError,
     Scope,
+    Token,
     UnreachableError,
     WatchEvent,
     kind_of,
@@ -143,6 +146,18 @@ class SimulatedCluster:
             msg = f'container "main" in pod "{pod}" is waiting to start: ContainerCreating'
             raise UnreachableError(msg)
         return log or self._time.containers.output(body["metadata"]["uid"])
+
+    def request_token(self, account: str, namespace: str, *, lifetime_s: int) -> Token:
+        """Return a token that nothing accepts."""
+        self._time.arrive()
+        admission.check_identity(SERVICE_ACCOUNT, account, namespace)
+        with self.store.reading() as tx:
+            now = self.clock()
+            return tokens.new_token(tx, account, namespace, lifetime_s=lifetime_s, now=now)
+
+    def endpoint(self) -> Endpoint:
+        """Return an address that leads nowhere."""
+        return tokens.ENDPOINT
 
     def set_fault(self, node: str, fault: str, *, on: bool) -> None:
         """Switch a fault on or off, for a node or for the API server (`faults.EVERYWHERE`)."""
