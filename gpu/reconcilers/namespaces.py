@@ -20,7 +20,7 @@ class NamespaceBusyError(Exception):
 
 
 def sync_namespace(tenant: Tenant, *, cluster: Cluster) -> str:
-    """Write namespace, limits and quota, then try to exceed each limit; return what is wrong.
+    """Write namespace, limits, quota and the members' account, then try to exceed each limit; return what is wrong.
 
     Idempotent. An empty answer means that a Pod above each limit was refused.
     """
@@ -47,6 +47,8 @@ def _bodies(namespace: str, amounts: namespaces.Amounts) -> list[Manifest]:
         manifests.namespace(namespace, pod_security="baseline"),
         manifests.resource_quota(namespace, amounts.hard()),
         manifests.limit_range(namespace, each),
+        manifests.member_account(namespace),
+        manifests.member_binding(namespace),
     ]
 
 

@@ -9,7 +9,7 @@ from django.db.models import Exists, F, OuterRef, Q, Subquery
 
 from gpu import dispatch
 from gpu.manifests import ALLOCATION_LABEL
-from gpu.models import GpuPod, Node, Operation
+from gpu.models import GpuPod, NamespaceQuota, Node, Operation
 from gpu.objects import GPU_PREFIX, NodeObject, PodObject
 from tenants.models import Tenant
 
@@ -79,7 +79,15 @@ def record_nodes(nodes: Iterable[NodeObject], *, now: datetime, is_complete: boo
         changed |= gone
     if changed:
         dispatch.announce("gpus", "nodes", *(f"node-{name}" for name in sorted(changed)))
+        _close_new_keys({key for name in changed & rows.keys() for key in rows[name].capacity})
     return changed
+
+
+def _close_new_keys(keys: set[str]) -> None:
+    """Have an explicit 0 written wherever a quota does not name a key yet: it limits no other."""
+    for tenant_id, hard in NamespaceQuota.objects.values_list("tenant_id", "hard"):
+        if any(f"requests.{key}" not in hard for key in keys):
+            dispatch.wake(dispatch.RECONCILE_NAMESPACE, tenant_id)
 
 
 def _nodes_by_name(names: list[str] | None) -> dict[str, Node]:

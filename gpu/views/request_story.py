@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from urllib.parse import urlencode
 
+from django.conf import settings
 from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
@@ -22,6 +23,7 @@ from gpu.selectors.requests import (
     uses_of,
 )
 from gpu.selectors.snapshot import cluster_snapshot
+from gpu.services.kubeconfigs import may_have_kubeconfig
 from gpu.views.amounts import compute_words
 from gpu.views.answers import Answer, Fill, Market, answer_of
 from gpu.views.journeys import JourneyStep, deciders_words, journey_of
@@ -101,6 +103,8 @@ class Story:
     may_release: bool
     may_ask_again: bool
     may_see_operations: bool
+    may_have_kubeconfig: bool
+    kubeconfig_hours: int
 
 
 def story_of(slice_request: SliceRequest, *, viewer: User, now: datetime) -> Story:
@@ -139,6 +143,8 @@ def story_of(slice_request: SliceRequest, *, viewer: User, now: datetime) -> Sto
         may_ask_again=is_own and not slice_request.is_open,
         may_see_operations=viewer.may(Capability.SEE_CLUSTER)
         or viewer.may(Capability.SEE_OVERVIEW),
+        may_have_kubeconfig=is_active and may_have_kubeconfig(viewer, slice_request.tenant_id),
+        kubeconfig_hours=settings.KUBECONFIG_HOURS,
     )
 
 

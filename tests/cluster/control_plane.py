@@ -83,6 +83,10 @@ class ControlPlane:
         """Kill the API server, as a crash does; open connections and watches break."""
         stop(self._processes.pop("kube-apiserver"), kill=True)
 
+    def pid(self, name: str) -> int:
+        """Return the process id of a part, to stop it for a while."""
+        return self._processes[name].pid
+
     def check(self) -> None:
         """Raise `ClusterStartError` when a part has stopped."""
         for name, process in self._processes.items():

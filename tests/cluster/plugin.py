@@ -107,7 +107,7 @@ def lab_namespace(control_plane: ControlPlane, request: pytest.FixtureRequest) -
     name = f"{slug}-{os.urandom(3).hex()}"
     control_plane.api.post("/api/v1/namespaces", {"metadata": {"name": name}})
     account = f"/api/v1/namespaces/{name}/serviceaccounts"
-    wait_until(lambda: control_plane.api.get(account)["items"], "an account", timeout_s=15)
+    wait_until(lambda: control_plane.api.get(account)["items"], "an account", timeout_s=60)
     yield name
     for pod in control_plane.api.get(f"/api/v1/namespaces/{name}/pods")["items"]:
         control_plane.api.delete(f"/api/v1/namespaces/{name}/pods/{pod['metadata']['name']}")

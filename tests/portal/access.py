@@ -82,6 +82,7 @@ TABLE: dict[str, Address] = {
     "gpu:request-fit": Address(REQUESTERS),
     "gpu:request-detail": Address(INVOLVED, arguments=of_request),
     "gpu:request-pod": Address(INVOLVED, arguments=of_slice),
+    "gpu:request-kubeconfig": Address(row("in -- ok ok no no"), "post", arguments=of_slice),
     "gpu:request-withdraw": Address(row("in -- ok no no no"), "post", arguments=of_request),
     "gpu:request-release": Address(row("in -- ok ok no ok"), "post", arguments=of_slice),
     # --- managers
