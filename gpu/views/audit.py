@@ -25,6 +25,7 @@ VERBS = {
     "request.ready": _("made a slice ready"),
     "allocation.granted": _("granted a slice"),
     "allocation.ended": _("ended a slice"),
+    "kubeconfig.issued": _("took a kubeconfig"),
     "operation.opened": _("started an operation"),
     "operation.failed": _("a step of an operation failed"),
     "operation.done": _("finished an operation"),
