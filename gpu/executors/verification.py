@@ -1,5 +1,6 @@
 """Judging what verification Pods saw: from their logs to a verdict with evidence."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -85,6 +86,34 @@ def problem(
         wrong = _wrong(instance, seen.get(instance["uuid"]), table)
         if wrong:
             return wrong
+    return None
+
+
+def sharing_problem(
+    rows: Iterable[Mapping[str, Any]], shares: Mapping[str, int], devices: Mapping[str, int]
+) -> Problem | None:
+    """Return what is wrong with the evidence of a node's sharing, or None when it proves it.
+
+    `shares` and `devices` say, by advertised resource, how many Pods are to see each device and how
+    many devices there are. With fewer Pods than shares, as where a node cannot hold so many, no
+    device may be seen too often and none not at all.
+    """
+    seen: dict[str, Counter[str]] = {name: Counter() for name in shares}
+    for line in rows:
+        if len(line["devices"]) != 1:
+            message = _("Verification Pod %(pod)s sees %(count)s devices instead of one.")
+            return message, {"pod": line["pod"], "count": len(line["devices"])}
+        seen[line["resource"]][line["devices"][0]["uuid"]] += 1
+    for name, each in shares.items():
+        counts = seen[name]
+        if len(counts) != devices[name]:
+            message = _("%(key)s: the Pods saw %(seen)s different devices instead of %(all)s.")
+            return message, {"key": name, "seen": len(counts), "all": devices[name]}
+        is_complete = counts.total() == each * devices[name]
+        for uuid, count in counts.items():
+            if count > each or (is_complete and count != each):
+                message = _("Device %(uuid)s is seen by %(count)s Pods instead of %(each)s.")
+                return message, {"uuid": uuid, "count": count, "each": each}
     return None
 
 

@@ -1,12 +1,14 @@
 """Changing the GPU: plan from a fresh look, run one script, look again, until nothing is left."""
 
+from collections.abc import Iterable
+
 from django.conf import settings
 from django.utils import timezone
 from django.utils.translation import gettext_noop as _
 
 from gpu.executors import node_jobs, scripts
 from gpu.executors.nvidia_smi import Target, lines_to
-from gpu.models import Operation
+from gpu.models import GpuModel, Operation
 from gpu.planning.observed import ObservedGpu, ObservedNode
 from gpu.reconcilers import namespaces
 from gpu.reconcilers import probing as looking
@@ -115,12 +117,22 @@ def _close_new_keys(context: Context) -> Look:
         f"nvidia.com/mig-{profile}".replace("+", ".")
         for profile, _start in context.operation.desired["instances"]
     }
-    new = declare_keys(context.operation.changed_gpu.model, names)
-    if new:
+    return close_keys(context, [context.operation.changed_gpu.model], names)
+
+
+def close_keys(context: Context, models: Iterable[GpuModel], names: set[str]) -> Look:
+    """Declare keys for models, and write those new to the cluster into every tenant's quota as 0.
+
+    `keys_closed` is remembered once all quotas have been written.
+    """
+    new = {name for model in models for name in declare_keys(model, names)}
+    pending = sorted(new | set(context.recall("new_keys") or ()))
+    operations.remember(context.operation, new_keys=pending)
+    if pending:
         for tenant in Tenant.objects.filter(namespace_quota__isnull=False):
             try:
                 namespaces.sync_namespace(tenant, cluster=context.cluster)
             except namespaces.NamespaceBusyError:
                 return Wait(_POLL_S, _("Another worker is writing a tenant's quota."))
     operations.remember(context.operation, keys_closed=True)
-    return Again({"new_resource_names": sorted(new)} if new else {})
+    return Again({"new_resource_names": pending} if pending else {})

@@ -101,7 +101,8 @@ def drain(context: Context) -> Look:
 
 def pods_in_the_way(context: Context) -> list[PodObject]:
     """Return the Pods that hold, or where the cluster does not tell may hold, what has to go."""
-    touched = set(context.recall("touched") or ())
+    # A change of sharing touches every device of its resources, whichever a Pod holds.
+    touched = None if context.operation.gpu_id is None else set(context.recall("touched") or ())
     resources = set(context.recall("touched_resources") or ())
     scope = Scope(field_selector=f"spec.nodeName={context.operation.node.name}")
     pods = [PodObject.from_manifest(item) for item in context.cluster.list(POD, scope).items]
@@ -122,8 +123,8 @@ def expected_resources(observed: ObservedNode) -> dict[str, int]:
     return node_resources(gpu.setup(replicas=replicas.get(gpu.uuid, 1)) for gpu in observed.gpus)
 
 
-def _holds(pod: PodObject, touched: set[str], resources: set[str]) -> bool:
-    if pod.devices is None:
+def _holds(pod: PodObject, touched: set[str] | None, resources: set[str]) -> bool:
+    if pod.devices is None or touched is None:
         return bool(resources & set(pod.resources))
     held = {device.split("::")[0] for ids in pod.devices.values() for device in ids}
     return bool(held & touched)

@@ -1,5 +1,7 @@
 """After the change: new devices registered, counted, seen from inside Pods; then the node back."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from django.conf import settings
@@ -29,7 +31,7 @@ def restart_plugin(context: Context) -> Look:
 
 def replace_plugin(context: Context, then: str) -> Look:
     """Delete the plugin's Pods that were there at first; go on when a new one is ready."""
-    pods = _plugin_pods(context)
+    pods = plugin_pods(context)
     old = context.recall("plugin_uids")
     if old is None:
         if not pods:
@@ -81,7 +83,31 @@ def verify(context: Context) -> Look:
     if plan is None:
         plan = _free_devices(context)
         operations.remember(context.operation, verify=plan)
-    pods = _ensure_pods(context, plan)
+    seen = look_through_pods(context, plan)
+    if not isinstance(seen, Seen):
+        return seen
+    table = table_of(context.operation.changed_gpu.model)
+    problem = verification.problem(seen.rows, context.recall("new") or [], table)
+    return conclude(context, seen, problem)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What verification Pods saw: a line for each, and the devices seen by one that asked none."""
+
+    names: tuple[str, ...]
+    rows: list[dict[str, Any]]
+    blind: list[str]
+
+    @property
+    def evidence(self) -> dict[str, Any]:
+        """Return what is kept and shown."""
+        return {"pods": self.rows, "pod_without_request_sees": self.blind}
+
+
+def look_through_pods(context: Context, plan: dict[str, int]) -> Seen | Wait | Fail:
+    """Start so many Pods for each resource of a plan, and one for none; tell once all looked."""
+    pods = ensure_pods(context, plan)
     failed = [pod for pod in pods.values() if pod.is_finished]
     if failed:
         return Fail(
@@ -89,7 +115,7 @@ def verify(context: Context) -> Look:
             _("Verification Pod %(pod)s ended before it was read: %(reason)s"),
             {"pod": failed[0].name, "reason": failed[0].message or "no reason given"},
         )
-    logs = {name: _log(context, pod) for name, pod in pods.items()}
+    logs = {name: log_of(context, pod) for name, pod in pods.items()}
     done = sum(manifests.VERIFIED in log for log in logs.values())
     if done < len(pods):
         return Wait(
@@ -97,7 +123,34 @@ def verify(context: Context) -> Look:
             _("%(done)s of %(all)s verification Pods have looked."),
             {"done": done, "all": len(pods)},
         )
-    return _judge(context, pods, logs)
+    rows = [
+        verification.row(name, next(iter(pod.resources)), logs[name])
+        for name, pod in pods.items()
+        if pod.resources
+    ]
+    blind = [
+        device.uuid
+        for name, pod in pods.items()
+        if not pod.resources
+        for device in verification.devices_seen(logs[name])
+    ]
+    return Seen(tuple(pods), rows, blind)
+
+
+def conclude(
+    context: Context,
+    seen: Seen,
+    problem: verification.Problem | None,
+    more: Mapping[str, Any] | None = None,
+) -> Look:
+    """Fail with what is wrong, or remove the Pods and go on, with the evidence in both cases."""
+    evidence = {**seen.evidence, **(more or {})}
+    if problem:
+        message, params = problem
+        return Fail("verification_failed", message, params, evidence)
+    for name in seen.names:
+        context.cluster.delete(POD, name, settings.SYSTEM_NAMESPACE, grace_s=0)
+    return Go(State.UNCORDONING, evidence)
 
 
 def uncordon(context: Context) -> Look:
@@ -122,7 +175,8 @@ def give_back(context: Context, then: str) -> Look:
     return Go(then, {"schedulable": node.is_schedulable})
 
 
-def _plugin_pods(context: Context) -> list[PodObject]:
+def plugin_pods(context: Context) -> list[PodObject]:
+    """Return the device plugin's Pods on the node, and what the chart runs beside it."""
     scope = Scope(
         settings.DEVICE_PLUGIN_NAMESPACE,
         label_selector=settings.DEVICE_PLUGIN_SELECTOR,
@@ -152,7 +206,8 @@ def _free_devices(context: Context) -> dict[str, int]:
     }
 
 
-def _ensure_pods(context: Context, plan: dict[str, int]) -> dict[str, PodObject]:
+def ensure_pods(context: Context, plan: dict[str, int]) -> dict[str, PodObject]:
+    """Return the verification Pods of a plan, starting those that are missing, by name."""
     wanted: dict[str, str | None] = {context.object_name("verify", "none"): None}
     for resource, count in plan.items():
         short = resource.split("/")[1]
@@ -186,31 +241,9 @@ def _start_pod(context: Context, name: str, node: str, resource: str | None) -> 
         return context.cluster.read(POD, name, settings.SYSTEM_NAMESPACE)
 
 
-def _log(context: Context, pod: PodObject) -> str:
+def log_of(context: Context, pod: PodObject) -> str:
+    """Return what a verification Pod has printed; nothing before it has started."""
     try:
         return context.cluster.read_log(pod.name, pod.namespace)
     except UnreachableError:
         return ""
-
-
-def _judge(context: Context, pods: dict[str, PodObject], logs: dict[str, str]) -> Look:
-    table = table_of(context.operation.changed_gpu.model)
-    rows: list[dict[str, Any]] = []
-    blind_log = ""
-    for name, pod in pods.items():
-        if pod.resources:
-            rows.append(verification.row(name, next(iter(pod.resources)), logs[name]))
-        else:
-            blind_log = logs[name]
-    sees_all = verification.devices_seen(blind_log)
-    evidence = {
-        "pods": rows,
-        "pod_without_request_sees": [device.uuid for device in sees_all],
-    }
-    problem = verification.problem(rows, context.recall("new") or [], table)
-    if problem:
-        message, params = problem
-        return Fail("verification_failed", message, params, evidence)
-    for name in pods:
-        context.cluster.delete(POD, name, settings.SYSTEM_NAMESPACE, grace_s=0)
-    return Go(State.UNCORDONING, evidence)

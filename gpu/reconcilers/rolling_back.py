@@ -18,8 +18,16 @@ from gpu.services import operations
 State = Operation.State
 
 
+type Phases = Mapping[str, Callable[[Context], Look]]
+
+
 def roll_back(context: Context) -> Look:
-    """Do the present phase of the roll-back; phases are remembered across crashes."""
+    """Put the layout back that was there before."""
+    return go_back(context, _PHASES)
+
+
+def go_back(context: Context, phases: Phases) -> Look:
+    """Do the present phase of a roll-back; phases are remembered across crashes."""
     phase = context.recall("back")
     if phase is None:
         operations.remember(
@@ -30,14 +38,14 @@ def roll_back(context: Context) -> Look:
             plugin_uids=None,
         )
         return Again()
-    look = _PHASES[phase](context)
+    look = phases[phase](context)
     if not isinstance(look, Go) or look.state in Operation.FINAL_STATES:
         return look
     operations.remember(context.operation, back=look.state)
     return Again(_prefixed(look.evidence))
 
 
-def _clear_pods(context: Context) -> Look:
+def clear_pods(context: Context) -> Look:
     """Remove verification Pods, whatever they do: they hold devices that have to go."""
     scope = Scope(
         settings.SYSTEM_NAMESPACE, label_selector=f"{OPERATION_LABEL}={context.operation.pk}"
@@ -54,15 +62,18 @@ def _restore_layout(context: Context) -> Look:
     return applying.bring_to(context, Target.from_json(previous), "plugin")
 
 
-def _restart_plugin(context: Context) -> Look:
+def restart_plugin(context: Context) -> Look:
+    """Replace the plugin's Pod once more, so that it offers what was put back."""
     return proving.replace_plugin(context, "allocatable")
 
 
-def _await_allocatable(context: Context) -> Look:
+def await_allocatable(context: Context) -> Look:
+    """Wait until the node offers what it offered before."""
     return proving.allocatable_reached(context, "node")
 
 
-def _give_back(context: Context) -> Look:
+def give_back(context: Context) -> Look:
+    """Take our cordon away and end rolled back."""
     look = proving.give_back(context, State.ROLLED_BACK)
     if isinstance(look, Go):
         return Go(look.state, look.evidence, message=_("Everything is as it was before."))
@@ -73,10 +84,10 @@ def _prefixed(evidence: Mapping[str, Any]) -> dict[str, Any]:
     return {f"restored_{key}": value for key, value in evidence.items()}
 
 
-_PHASES: dict[str, Callable[[Context], Look]] = {
-    "pods": _clear_pods,
+_PHASES: Phases = {
+    "pods": clear_pods,
     "layout": _restore_layout,
-    "plugin": _restart_plugin,
-    "allocatable": _await_allocatable,
-    "node": _give_back,
+    "plugin": restart_plugin,
+    "allocatable": await_allocatable,
+    "node": give_back,
 }
