@@ -5,6 +5,7 @@ from gpu.adapters.simulated.daemon_sets import run_daemon_sets
 from gpu.adapters.simulated.events import forget_old
 from gpu.adapters.simulated.jobs import run_jobs
 from gpu.adapters.simulated.kubelet import run_kubelets
+from gpu.adapters.simulated.mig_manager import run_mig_managers
 from gpu.adapters.simulated.node_lifecycle import keep_namespaces, watch_nodes
 from gpu.adapters.simulated.quotas import count_quotas
 from gpu.adapters.simulated.registration import hold_devices, run_plugins
@@ -25,6 +26,7 @@ _PARTS = (
     schedule_pods,
     run_kubelets,
     run_plugins,
+    run_mig_managers,
     count_quotas,
     count_budgets,
     hold_devices,

@@ -1,6 +1,7 @@
 """The DaemonSet controller: one Pod on every node that its template selects."""
 
 import copy
+from collections.abc import Collection
 
 from gpu.adapters.simulated.quantities import has_ended
 from gpu.adapters.simulated.replicas import RETRY_S, create_pod
@@ -13,6 +14,7 @@ def run_daemon_sets(world: World) -> None:
     """Make the Pods that are missing; a Pod that is going is waited for."""
     for daemon_set in world.tx.select(DAEMON_SET):
         nodes = [node for node in world.nodes if _is_for(daemon_set, node)]
+        _leave_other_nodes(world, daemon_set, {node["metadata"]["name"] for node in nodes})
         ready = 0
         for node in nodes:
             pod = _pod_on(world, daemon_set, node["metadata"]["name"])
@@ -40,6 +42,14 @@ def _make_pod(world: World, daemon_set: Manifest, node: Manifest) -> None:
     if not create_pod(world, _new_pod(daemon_set, node), daemon_set):
         secret["retry_at"] = max(world.after(RETRY_S), world.now + 1)
         world.put(daemon_set)
+
+
+def _leave_other_nodes(world: World, daemon_set: Manifest, nodes: Collection[str]) -> None:
+    """Take the Pods away from nodes that the template does not select any more."""
+    uid = daemon_set["metadata"]["uid"]
+    for pod in world.pods:
+        if hidden(pod).get("daemon_set") == uid and pod["spec"]["nodeName"] not in nodes:
+            world.delete_pod(pod)
 
 
 def _pod_on(world: World, daemon_set: Manifest, node: str) -> Manifest | None:
