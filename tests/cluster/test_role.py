@@ -2,15 +2,14 @@
 
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from django.db import transaction
 from pytest_django import Settings
 
 from gpu.adapters.kubernetes import KubernetesCluster
+from gpu.manifests import MEMBER_NAME
 from gpu.models import Gpu, Node
 from gpu.objects import PodObject
 from gpu.ports import CONFIG_MAP, NODE, POD, Manifest, RefusedError, Scope
@@ -21,62 +20,40 @@ from gpu.reconcilers.watching import Watcher
 from gpu.services import operations
 from gpu.services.operations import Change
 from tests.cluster import device_plugin
-from tests.cluster.audit import Permission, asked, granted, unused
+from tests.cluster.audit import Permission, asked, unused
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.images import GPU_TOOLS
 from tests.cluster.node import LabNode
 from tests.cluster.processes import wait_until
+from tests.cluster.roles import grants, install, signed_in
 from tests.factories import make_tenant
 
 pytestmark = [pytest.mark.cluster, pytest.mark.django_db]
 
-ROLES = Path(__file__).parents[2] / "deploy/clusterrole.yaml"
 A100 = 1
-_PATHS = {
-    "Namespace": "/api/v1/namespaces",
-    "ServiceAccount": "/api/v1/namespaces/{}/serviceaccounts",
-    "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
-    "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
-    "Role": "/apis/rbac.authorization.k8s.io/v1/namespaces/{}/roles",
-    "RoleBinding": "/apis/rbac.authorization.k8s.io/v1/namespaces/{}/rolebindings",
-}
+RBAC = "rbac.authorization.k8s.io"
 # An apply that makes its object is authorised as a creation too, but logged as a patch alone.
 _BY_APPLY = {
     Permission("create", "", "namespaces"),
     Permission("create", "", "resourcequotas"),
     Permission("create", "", "limitranges"),
+    Permission("create", "", "serviceaccounts"),
+    Permission("create", RBAC, "rolebindings"),
+    Permission("bind", RBAC, "clusterroles"),  # asked within the creation of a binding
 }
 
-
-def documents() -> list[dict[str, Any]]:
-    return [document for document in yaml.safe_load_all(ROLES.read_text()) if document]
-
-
-def grants(account: str) -> set[Permission]:
-    roles = [
-        d for d in documents() if d["kind"].endswith("Role") and d["metadata"]["name"] == account
-    ]
-    return granted(roles)
-
-
-def signed_in(plane: ControlPlane, account: str) -> KubernetesCluster:
-    """Return the cluster as a service account of ours sees it."""
-    path = f"/api/v1/namespaces/slicedesk/serviceaccounts/{account}/token"
-    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-    token = plane.api.post(path, body)["status"]["token"]
-    kubeconfig = plane.directory / f"{account}.kubeconfig"
-    kubeconfig.write_text(yaml.safe_dump(plane.kubeconfig_for(token)))
-    return KubernetesCluster.from_kubeconfig(str(kubeconfig))
+_ACCOUNTS: dict[str, set[Permission]] = {
+    "slicedesk-watcher": set(),
+    "slicedesk-worker": _BY_APPLY,
+    "slicedesk-web": set(),
+}
 
 
 @pytest.fixture
 def plane(control_plane: ControlPlane, fresh_node: LabNode, settings: Settings) -> ControlPlane:
     """The cluster with our roles in it; its node as new."""
     settings.TOOLS_IMAGE = settings.VERIFY_IMAGE = GPU_TOOLS
-    for document in documents():
-        meta = document["metadata"]
-        path = _PATHS[document["kind"]].format(meta.get("namespace", ""))
-        control_plane.api.apply(f"{path}/{meta['name']}", document)
+    install(control_plane)
     return control_plane
 
 
@@ -133,7 +110,10 @@ def test_what_the_product_does_needs_exactly_these_roles(
     admin.create(bare_pod("default"))
     worker.evict("in-the-way", "default")
 
-    for account, by_apply in (("slicedesk-watcher", set()), ("slicedesk-worker", _BY_APPLY)):
+    web = signed_in(plane, "slicedesk-web")
+    web.request_token(MEMBER_NAME, tenant.namespace, lifetime_s=3600)
+
+    for account, by_apply in _ACCOUNTS.items():
         log = asked(plane.audit_log, f"slicedesk:{account}")
         assert unused(grants(account), log) == by_apply, account
 
