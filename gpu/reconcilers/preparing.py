@@ -14,6 +14,7 @@ from gpu.planning.resources import node_resources
 from gpu.ports import NODE, POD, BlockedError, Scope
 from gpu.reconcilers import probing
 from gpu.reconcilers.looks import Context, Fail, Go, Look, Wait
+from gpu.selectors.sharing import proved_sharing
 from gpu.selectors.tables import table_of
 from gpu.services import operations
 
@@ -119,7 +120,11 @@ def pods_in_the_way(context: Context) -> list[PodObject]:
 def expected_resources(observed: ObservedNode) -> dict[str, int]:
     """Return what the node offers for what is on its GPUs and how they are shared."""
     uuids = [gpu.uuid for gpu in observed.gpus]
-    replicas = dict(Gpu.objects.filter(uuid__in=uuids).values_list("uuid", "replicas"))
+    rows = list(Gpu.objects.filter(uuid__in=uuids).select_related("node"))
+    proved = proved_sharing(rows[0].node) if rows else None
+    if proved is not None:
+        return proved.advertised(node_resources(gpu.setup() for gpu in observed.gpus))
+    replicas = {row.uuid: row.replicas for row in rows}
     return node_resources(gpu.setup(replicas=replicas.get(gpu.uuid, 1)) for gpu in observed.gpus)
 
 

@@ -1,7 +1,7 @@
 """Nodes as their pages show them: what each offers against what it should."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -11,6 +11,7 @@ from django.db.models import Count, Exists, OuterRef, Prefetch, Q, QuerySet
 
 from gpu.models import Allocation, Gpu, GpuInstance, Node, Operation, ResourcePool
 from gpu.planning.resources import GpuSetup, node_resources
+from gpu.selectors.sharing import device_counts, proved_sharing
 
 STALE_AFTER = timedelta(minutes=2)  # the watcher confirms what it knows every 15 seconds
 
@@ -106,7 +107,7 @@ def resources_of(node: Node, *, is_changing: bool) -> list[ResourceRow]:
     requested: Counter[str] = Counter()
     for pod in pods:
         requested.update(pod.resources)
-    expected = _expected(gpus) if node.probed_at else None
+    expected = _expected(node, gpus) if node.probed_at else None
     granted = _granted(gpus)
     keys = {*node.capacity, *node.allocatable, *requested, *granted, *(expected or ())}
     return [
@@ -133,7 +134,10 @@ def pools_of(node: Node) -> QuerySet[ResourcePool]:
     )
 
 
-def _expected(gpus: Iterable[Gpu]) -> dict[str, int]:
+def _expected(node: Node, gpus: Sequence[Gpu]) -> dict[str, int]:
+    proved = proved_sharing(node)
+    if proved is not None:
+        return proved.advertised(device_counts(gpus))
     return node_resources(
         GpuSetup(
             is_mig_enabled=gpu.is_mig_enabled,

@@ -12,6 +12,7 @@ from gpu.models import Allocation, Gpu, GpuInstance, GpuPod, Operation
 from gpu.planning.resources import WHOLE_GPU
 from tenants.models import Tenant
 
+_MIG, _SHARE = "MIG-", "::"
 _FINISHED = ("Succeeded", "Failed")
 
 type _Right = tuple[int, int, str]  # tenant, model, resource
@@ -67,8 +68,8 @@ class GpuOccupancy:
 
     @property
     def is_changing(self) -> bool:
-        """Say whether an operation is under way on this very GPU."""
-        return self.operation is not None and self.operation.gpu_id == self.gpu.pk
+        """Say whether an operation is under way on this very GPU, or on the whole node."""
+        return self.operation is not None and self.operation.gpu_id in {None, self.gpu.pk}
 
 
 def occupancy(gpus: QuerySet[Gpu]) -> list[GpuOccupancy]:
@@ -113,7 +114,10 @@ class _Known:
                 continue
             for ids in pod.devices.values():
                 for device in ids:
-                    self._holders[device].append(pod)
+                    # Whoever has a share of an instance has that instance.
+                    is_share = device.startswith(_MIG) and _SHARE in device
+                    held = device.partition(_SHARE)[0] if is_share else device
+                    self._holders[held].append(pod)
         self._reserve_named(gpus)
 
     def look_at(self, gpu: Gpu, operation: Operation | None) -> GpuOccupancy:

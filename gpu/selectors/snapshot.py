@@ -21,6 +21,7 @@ from gpu.planning.snapshot import (
     NodeSnapshot,
 )
 from gpu.planning.tables import GpuTable
+from gpu.selectors.sharing import shares_of
 from gpu.selectors.tables import table_of
 
 UNKNOWN_HOLDER = "?"
@@ -72,8 +73,13 @@ def cluster_snapshot(*, avoid_gpus: Collection[str] = ()) -> ClusterSnapshot:
     devices = [device for gpu in gpus for device in _devices(gpu)]
     _mark_held(devices, _holders())
     _mark_granted(devices)
-    open_operations = list(Operation.objects.under_way().values_list("gpu_id", "node_id"))
+    _keep_shared(devices)
+    open_operations: list[tuple[int | None, int]] = list(
+        Operation.objects.under_way().values_list("gpu_id", "node_id")
+    )
     changing = {gpu_id for gpu_id, _node_id in open_operations}
+    whole_nodes = {node_id for gpu_id, node_id in open_operations if gpu_id is None}
+    changing |= {gpu.pk for gpu in gpus if gpu.node_id in whole_nodes}
     waiting = _waiting_for_a_change()
     changing |= {gpu.pk for gpu in gpus if gpu.uuid in avoid_gpus or gpu.uuid in waiting}
     busy = {node_id for _gpu_id, node_id in open_operations}
@@ -152,6 +158,13 @@ def _mark_granted(devices: list[_Device]) -> None:
         free = [device for device in by_key[key] if device.is_free]
         free.sort(key=lambda device: not _is_remembered(device, remembered))
         for device in free[:count]:
+            device.is_granted = True
+
+
+def _keep_shared(devices: Iterable[_Device]) -> None:
+    """Keep instances that several Pods may share from those who are promised one of their own."""
+    for device in devices:
+        if device.instance and device.is_free and shares_of(device.gpu, device.resource) > 1:
             device.is_granted = True
 
 

@@ -1,20 +1,19 @@
 """Taking over what a look at a node's GPUs found."""
 
 from datetime import datetime
+from typing import Any
 
 from django.db import transaction
 from django.db.backends.postgresql.psycopg_any import NumericRange
 
 from gpu import dispatch
-from gpu.models import Gpu, GpuInstance, GpuModel, Node
+from gpu.models import Gpu, GpuInstance, GpuModel, Node, Operation
 from gpu.planning.catalogue import NotMigCapableError, UnknownGpuError, find_table
 from gpu.planning.errors import PlanningError
 from gpu.planning.observed import ObservedGpu, ObservedNode
 from gpu.planning.tables import GpuTable, table_from_json, table_to_json
 from gpu.services import pools
-
-_SHARING_LABEL = "nvidia.com/gpu.sharing-strategy"
-_REPLICAS_LABEL = "nvidia.com/gpu.replicas"
+from gpu.services.sharing import shown_sharing
 
 
 @transaction.atomic(durable=True)
@@ -57,7 +56,6 @@ def _gpu_topics(node: Node) -> list[str]:
 
 
 def _record_gpu(node: Node, gpu: ObservedGpu, now: datetime) -> None:
-    sharing, replicas = _sharing(node)
     row, _created = Gpu.objects.update_or_create(
         uuid=gpu.uuid,
         defaults={
@@ -66,8 +64,7 @@ def _record_gpu(node: Node, gpu: ObservedGpu, now: datetime) -> None:
             "model": _record_model(gpu),
             "memory_mib": gpu.memory_mib,
             "is_mig_enabled": gpu.is_mig_enabled,
-            "sharing": sharing,
-            "replicas": replicas,
+            **_sharing(node, gpu),
             "is_present": True,
             "observed_at": now,
         },
@@ -89,12 +86,13 @@ def _record_gpu(node: Node, gpu: ObservedGpu, now: datetime) -> None:
     )
 
 
-def _sharing(node: Node) -> tuple[str, int]:
-    strategy = node.labels.get(_SHARING_LABEL, Gpu.Sharing.NONE)
-    if strategy not in Gpu.Sharing.values or strategy == Gpu.Sharing.NONE:
-        return Gpu.Sharing.NONE, 1
-    replicas = node.labels.get(_REPLICAS_LABEL, "1")
-    return strategy, max(1, int(replicas)) if replicas.isdigit() else 1
+def _sharing(node: Node, gpu: ObservedGpu) -> dict[str, Any]:
+    """Return what the row is to say of sharing; nothing new while that is being changed."""
+    changes = Operation.objects.under_way().filter(node=node)
+    if changes.filter(executor=Operation.Executor.DEVICE_PLUGIN).exists():
+        return {}
+    sharing, replicas = shown_sharing(node, is_mig_enabled=gpu.is_mig_enabled)
+    return {"sharing": sharing, "replicas": replicas}
 
 
 def _record_model(gpu: ObservedGpu) -> GpuModel:

@@ -8,10 +8,12 @@ from django.db import transaction
 from django.utils import timezone
 
 from gpu import dispatch
-from gpu.models import Allocation, Gpu, Node, Operation, SliceRequest
+from gpu.models import Allocation, Gpu, Operation, SliceRequest
+from gpu.planning.node_sharing import NodeSharing
 from gpu.services import allocations, operations, pools, requests
 from gpu.services.errors import NoRoomError
 from gpu.services.operations import Progress
+from gpu.services.sharing import record_sharing
 
 
 @transaction.atomic(durable=True)
@@ -60,8 +62,10 @@ def settle(request_id: int) -> None:
 def _keep_desired(operation: Operation) -> None:
     """Remember what was ordered, so that a foreign edit or a reboot shows as drift."""
     if operation.gpu_id is None:
-        Node.objects.filter(pk=operation.node_id).update(
-            desired_sharing=operation.desired["sharing"]
+        record_sharing(
+            operation.node_id,
+            NodeSharing.from_json(operation.desired["sharing"]),
+            config=operation.memory.get("target_label", ""),
         )
         return
     Gpu.objects.filter(pk=operation.gpu_id).update(

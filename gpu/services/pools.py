@@ -1,12 +1,15 @@
 """Counting what the cluster holds of each resource, and who holds it without a right."""
 
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 
 from django.db import transaction
 from django.db.models import Q
 
 from gpu.models import Allocation, Gpu, GpuModel, GpuPod, Operation, ResourcePool
+from gpu.planning.node_sharing import NodeSharing
 from gpu.planning.resources import WHOLE_GPU
+from gpu.selectors.sharing import key_of, shares_of
 from gpu.services import allocations
 
 type Key = tuple[int, str]
@@ -39,13 +42,15 @@ def refresh_pools() -> None:
 def _capacity() -> Counter[Key]:
     counts: Counter[Key] = Counter()
     proved = _proved_layouts()
+    changing = _wanted_sharings()
     gpus = Gpu.objects.filter(
         is_present=True, is_in_service=True, node__is_present=True, node__is_ready=True
     ).prefetch_related("instances")
+    gpus = gpus.select_related("node")
     for gpu in gpus:
         if not gpu.is_mig_enabled:
             if gpu.pk not in proved or proved[gpu.pk] is None:
-                counts[gpu.model_id, WHOLE_GPU] += gpu.replicas
+                _add(counts, gpu, WHOLE_GPU, changing)
             continue
         for instance in gpu.instances.all():
             layout = proved.get(gpu.pk)
@@ -53,8 +58,29 @@ def _capacity() -> Counter[Key]:
                 layout is None or (instance.profile, instance.start) not in layout
             ):
                 continue
-            counts[gpu.model_id, instance.resource_name] += gpu.replicas
+            _add(counts, gpu, instance.resource_name, changing)
     return counts
+
+
+def _add(
+    counts: Counter[Key], gpu: Gpu, resource: str, changing: Mapping[int, NodeSharing]
+) -> None:
+    """Count a device's shares; while they are being changed, those that stay in any case."""
+    key, shares = key_of(gpu, resource), shares_of(gpu, resource)
+    wanted = changing.get(gpu.node_id)
+    if wanted is not None:
+        is_same_key = wanted.name_of(resource) == key
+        shares = min(shares, wanted.shares_of(resource)) if is_same_key else 0
+    counts[gpu.model_id, key] += shares
+
+
+def _wanted_sharings() -> dict[int, NodeSharing]:
+    """Return, for each node whose sharing is being changed, what it is to become."""
+    changes = Operation.objects.under_way().filter(gpu__isnull=True)
+    return {
+        node_id: NodeSharing.from_json(desired["sharing"])
+        for node_id, desired in changes.values_list("node_id", "desired")
+    }
 
 
 def _proved_layouts() -> dict[int, set[tuple[str, int]] | None]:
