@@ -12,7 +12,7 @@ from gpu.executors.probing import UnreadableProbeError
 from gpu.models import Operation
 from gpu.planning.errors import PlanningError
 from gpu.ports import Cluster, ClusterError, ConflictError, RefusedError
-from gpu.reconcilers import applying, preparing, proving, rolling_back
+from gpu.reconcilers import applying, preparing, proving, rolling_back, sharing, sharing_back
 from gpu.reconcilers.looks import Again, Context, Fail, Go, Look, Wait
 from gpu.services import operations, outcomes
 from gpu.services.operations import LeaseLostError, Progress
@@ -37,6 +37,13 @@ _HANDLERS: dict[str, _Handlers] = {
         **_COMMON,
         State.APPROVED: preparing.check,
         State.APPLYING: applying.apply,
+    },
+    Operation.Executor.DEVICE_PLUGIN: {
+        **_COMMON,
+        State.APPROVED: sharing.check,
+        State.APPLYING: sharing.apply,
+        State.VERIFYING: sharing.verify,
+        State.ROLLING_BACK: sharing_back.roll_back,
     },
 }
 _LATE = {
