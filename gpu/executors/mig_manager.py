@@ -57,19 +57,20 @@ def config_for(
 ) -> Config:
     """Return the configuration that gives each GPU (by UUID) what is wanted, else what it has.
 
-    `tables` are by UUID too. GPUs that cannot do MIG are left out. Raises `UnreachableLayoutError`
-    for a layout that cannot be, or that counts cannot bring about; a planning error for a profile
-    that the driver's table does not have, for mig-parted would wipe the GPU and call it a success.
+    `tables` are by UUID too. GPUs with MIG off that are not to change are left out, for a change of
+    mode anywhere resets every GPU that is named. Raises `UnreachableLayoutError` for a layout that
+    cannot be, or that counts cannot bring about; a planning error for a profile that the driver's
+    table does not have, for mig-parted would wipe the GPU and call it a success.
     """
     entries: Entries = []
     for gpu in observed.gpus:
         target = wanted.get(gpu.uuid, Target.of(gpu))
         table = tables.get(gpu.uuid)
-        if table is None:
-            if target.is_mig_enabled:
-                msg = f"GPU {gpu.index} ({gpu.name}) cannot do MIG."
-                raise UnreachableLayoutError(msg)
+        if gpu.uuid not in wanted and not target.is_mig_enabled:
             continue
+        if table is None:
+            msg = f"GPU {gpu.index} ({gpu.name}) cannot do MIG."
+            raise UnreachableLayoutError(msg)
         if gpu.uuid in wanted and target != Target.of(gpu):
             _require_reachable(gpu, table, target)
         entries.append(_entry(gpu.index, target))
@@ -122,6 +123,11 @@ def touched_resources(
     if not gpu.is_mig_enabled:
         names.add("nvidia.com/gpu")
     return frozenset(names)
+
+
+def names(entries: Entries, index: int) -> bool:
+    """Say whether a configuration says anything about the GPU of that index."""
+    return any(e.get("devices") == "all" or index in _listed(e) for e in entries)
 
 
 def agrees(entries: Entries, observed: ObservedNode) -> bool:
@@ -178,18 +184,10 @@ def with_config(
     return kept
 
 
-def config_map(
-    name: str, namespace: str, configs: Mapping[str, Entries], *, version: str = ""
-) -> dict[str, Any]:
-    """Build the ConfigMap as mig-manager reads it; `version` is the one that it was read at."""
+def config_map(name: str, namespace: str, configs: Mapping[str, Entries]) -> dict[str, Any]:
+    """Build the ConfigMap as mig-manager reads it."""
     text = yaml.safe_dump({"version": "v1", "mig-configs": dict(configs)}, sort_keys=False)
-    meta = {
-        "name": name,
-        "namespace": namespace,
-        "labels": dict(MANAGED_BY),
-    }
-    if version:
-        meta["resourceVersion"] = version
+    meta = {"name": name, "namespace": namespace, "labels": dict(MANAGED_BY)}
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {CONFIG_KEY: text}}
 
 

@@ -28,7 +28,7 @@ _MAX_APPLIES = 3
 def apply(context: Context) -> Look:
     """Bring the GPU to the wanted layout."""
     if not context.recall("keys_closed"):
-        return _close_new_keys(context)
+        return close_new_keys(context)
     return bring_to(context, Target.from_json(context.operation.desired), State.RESTARTING_PLUGIN)
 
 
@@ -47,7 +47,7 @@ def bring_to(context: Context, target: Target, then: str) -> Look:
         )
     lines = lines_to(gpu, gpu.table or table_of(operation.changed_gpu.model), target)
     if not lines:
-        return _arrived(context, observed, gpu, then)
+        return arrived(context, observed, gpu, then)
     return _run(context, lines)
 
 
@@ -83,7 +83,8 @@ def _run(context: Context, lines: tuple[scripts.Line, ...]) -> Look:
     return Again(commands=commands)
 
 
-def _arrived(context: Context, observed: ObservedNode, gpu: ObservedGpu, then: str) -> Look:
+def arrived(context: Context, observed: ObservedNode, gpu: ObservedGpu, then: str) -> Look:
+    """Remember and record what is there now, before it has been proved; then go on."""
     before = {
         (profile, start)
         for profile, start in (context.operation.previous or {"instances": []})["instances"]
@@ -111,7 +112,7 @@ def _arrived(context: Context, observed: ObservedNode, gpu: ObservedGpu, then: s
     return Go(then, {"layout": Target.of(gpu).to_json(), "devices": devices})
 
 
-def _close_new_keys(context: Context) -> Look:
+def close_new_keys(context: Context) -> Look:
     """Write an explicit 0 for each key about to appear into every tenant's quota, beforehand."""
     names = {
         f"nvidia.com/mig-{profile}".replace("+", ".")

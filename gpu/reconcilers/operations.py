@@ -12,7 +12,17 @@ from gpu.executors.probing import UnreadableProbeError
 from gpu.models import Operation
 from gpu.planning.errors import PlanningError
 from gpu.ports import Cluster, ClusterError, ConflictError, RefusedError
-from gpu.reconcilers import applying, preparing, proving, rolling_back, sharing, sharing_back
+from gpu.reconcilers import (
+    applying,
+    mig_manager,
+    mig_manager_applying,
+    mig_manager_back,
+    preparing,
+    proving,
+    rolling_back,
+    sharing,
+    sharing_back,
+)
 from gpu.reconcilers.looks import Again, Context, Fail, Go, Look, Wait
 from gpu.services import operations, outcomes
 from gpu.services.operations import LeaseLostError, Progress
@@ -37,6 +47,13 @@ _HANDLERS: dict[str, _Handlers] = {
         **_COMMON,
         State.APPROVED: preparing.check,
         State.APPLYING: applying.apply,
+    },
+    Operation.Executor.MIG_MANAGER: {
+        **_COMMON,
+        State.APPROVED: mig_manager.check,
+        State.APPLYING: mig_manager_applying.apply,
+        State.RESTARTING_PLUGIN: mig_manager_back.restart_plugin,
+        State.ROLLING_BACK: mig_manager_back.roll_back,
     },
     Operation.Executor.DEVICE_PLUGIN: {
         **_COMMON,

@@ -58,7 +58,7 @@ def _apply(hardware: Hardware, entries: Entries) -> None:
     if any(bool(e.get("mig-enabled")) and not g["profiles"] for g, e in named):
         msg = "error setting MIG mode: MIG is not supported by this GPU"
         raise ApplyError(msg)
-    if any(gpu["mig"] != bool(entry.get("mig-enabled")) for gpu, entry in capable):
+    if any(_switches(gpu, entry) for gpu, entry in capable):
         _change_modes(hardware, capable)
     for gpu, entry in capable:
         if gpu["mig"] and counts_of(gpu) != _counts(entry):
@@ -67,14 +67,15 @@ def _apply(hardware: Hardware, entries: Entries) -> None:
 
 def _change_modes(hardware: Hardware, named: list[tuple[Json, Mapping[str, Any]]]) -> None:
     """Clear the instances of every GPU named, then switch; a reset is one of all of them."""
-    if hardware.faults.get("destroy_in_use") or any(hardware.is_gpu_held(g) for g, _e in named):
+    busy = [g for g, e in named if hardware.is_gpu_held(g) and (g["instances"] or _switches(g, e))]
+    if hardware.faults.get("destroy_in_use") or busy:
         raise ApplyError(_IN_USE)
     for gpu, _entry in named:
         gpu["instances"] = []
     needs_reset = False
     for gpu, entry in named:
         gpu["mig_pending"] = bool(entry.get("mig-enabled"))
-        if gpu["mig"] == gpu["mig_pending"]:
+        if not _switches(gpu, entry):
             continue
         if hardware.faults.get("mig_mode_needs_reboot"):
             continue  # not returned as an error: the run goes on to the layout step
@@ -83,11 +84,15 @@ def _change_modes(hardware: Hardware, named: list[tuple[Json, Mapping[str, Any]]
             gpu["mig"] = gpu["mig_pending"]
     if not needs_reset:
         return
-    if hardware.faults.get("reset_refused"):
+    if hardware.faults.get("reset_refused") or any(hardware.is_gpu_held(g) for g, _e in named):
         msg = "error resetting GPUs: In use by another client"
         raise ApplyError(msg)
     for gpu, _entry in named:
         hw.reset_gpu(gpu)
+
+
+def _switches(gpu: Json, entry: Mapping[str, Any]) -> bool:
+    return bool(gpu["mig"] != bool(entry.get("mig-enabled")))
 
 
 def _change_layout(hardware: Hardware, gpu: Json, wanted: Counter[str]) -> None:
