@@ -36,7 +36,9 @@ class LabNode:
         *,
         number: int = 1,
         models: tuple[str, ...] = DEFAULT_MODELS,
+        tells_devices: bool = True,
     ) -> None:
+        """`tells_devices` false: a kubelet as before Kubernetes 1.36, which names no device ids."""
         self.name = f"node-{number}"
         self.control_plane = control_plane
         self.directory = control_plane.directory / self.name
@@ -45,6 +47,7 @@ class LabNode:
         )
         self._number = number
         self._models = models
+        self._tells_devices = tells_devices
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -178,6 +181,10 @@ runtime_type = "io.containerd.runc.v2"
             "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
             "authorization": {"mode": "AlwaysAllow"},
             "cgroupDriver": "cgroupfs",
+            "featureGates": {
+                "ResourceHealthStatus": self._tells_devices,
+                "ResourceHealthStatusMessage": self._tells_devices,
+            },
             "failCgroupV1": False,
             "failSwapOn": False,
             "cgroupsPerQOS": False,

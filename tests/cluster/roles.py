@@ -22,11 +22,10 @@ _PATHS = {
     "ValidatingAdmissionPolicy": f"{_ADMISSION}/validatingadmissionpolicies",
     "ValidatingAdmissionPolicyBinding": f"{_ADMISSION}/validatingadmissionpolicybindings",
 }
-_PLUGIN_NAMESPACE = {
-    "apiVersion": "v1",
-    "kind": "Namespace",
-    "metadata": {"name": "nvidia-device-plugin"},
-}
+_NVIDIAS = [
+    {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+    for name in ("nvidia-device-plugin", "gpu-operator")
+]
 
 
 def documents(file: str = "clusterrole.yaml") -> list[dict[str, Any]]:
@@ -36,7 +35,7 @@ def documents(file: str = "clusterrole.yaml") -> list[dict[str, Any]]:
 
 def install(plane: ControlPlane, file: str = "clusterrole.yaml") -> None:
     """Apply a file of deploy/ as cluster admin."""
-    for document in (_PLUGIN_NAMESPACE, *documents(file)):
+    for document in (*_NVIDIAS, *documents(file)):
         plane.api.apply(_path(document), document)
 
 

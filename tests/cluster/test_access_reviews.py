@@ -25,7 +25,7 @@ from gpu.views.kubeconfigs import kubeconfig
 from tenants.models import Tenant
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.processes import wait_until
-from tests.cluster.roles import install, signed_in
+from tests.cluster.roles import install, remove, signed_in
 from tests.factories import make_tenant
 
 pytestmark = [pytest.mark.cluster, pytest.mark.django_db]
@@ -198,6 +198,35 @@ def test_our_account_may_do_its_work_and_no_more(plane: ControlPlane, account: s
     user = f"slicedesk:{account}"
     assert [act for act in allowed if not may(plane, user, act)] == []
     assert [act for act in refused if may(plane, user, act)] == []
+
+
+EXECUTORS = {
+    "executor-device-plugin.yaml": [
+        Act("list", "nodes"),
+        *(Act(verb, "configmaps", "nvidia-device-plugin") for verb in ("get", "create", "patch")),
+    ],
+    "executor-mig-manager.yaml": [
+        *(Act(verb, "configmaps", "gpu-operator") for verb in ("get", "create", "patch")),
+        *(Act(verb, "pods", "gpu-operator") for verb in ("patch", "delete")),
+        Act("get", "pods/log", "gpu-operator"),
+    ],
+}
+
+
+@pytest.mark.parametrize("file", EXECUTORS)
+def test_executor_brings_its_rights_along_and_takes_them_away(
+    plane: ControlPlane, file: str
+) -> None:
+    user, wanted = "slicedesk:slicedesk-worker", EXECUTORS[file]
+    assert [act for act in wanted if may(plane, user, act)] == []
+    install(plane, file)
+    try:
+        wait_until(lambda: all(may(plane, user, act) for act in wanted), "them", timeout_s=30)
+        refused = OURS["slicedesk-worker"][1]
+        assert [act for act in refused if may(plane, user, act)] == []
+    finally:
+        remove(plane, file)
+    wait_until(lambda: not any(may(plane, user, act) for act in wanted), "none", timeout_s=30)
 
 
 def test_member_may_work_in_the_own_namespace_alone(plane: ControlPlane, tenant: Tenant) -> None:
