@@ -86,7 +86,8 @@ class GpuSnapshot:
 
     `instances` are those of a GPU with MIG on. Any other is advertised `replicas` times as
     `resource_name`; `granted` of these are used or promised, and `holders` name who uses them.
-    `is_changing` says that an operation is at it or waits for it.
+    `is_changing` says that an operation is at it or waits for it; `is_recut_whole` that any change
+    destroys all of its instances, so that none may happen while one of them is used.
     """
 
     uuid: str
@@ -102,6 +103,7 @@ class GpuSnapshot:
     holders: tuple[str, ...] = ()
     is_in_service: bool = True
     is_changing: bool = False
+    is_recut_whole: bool = False
 
     @property
     def layout(self) -> Layout:

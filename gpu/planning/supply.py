@@ -63,6 +63,11 @@ def obstacle_to_change(node: NodeSnapshot, gpu: GpuSnapshot) -> FitReason | None
     """Return what keeps the GPU from being changed: a node is changed one GPU at a time."""
     if any(other.is_changing for other in node.gpus):
         return FitReason.CHANGING
+    if gpu.is_recut_whole:
+        # Switching MIG on clears the instances of the node's other GPUs, too.
+        cleared = (gpu,) if gpu.mode is GpuMode.MIG else node.gpus
+        if any(other.in_use for other in cleared):
+            return FitReason.FULL
     return obstacle(node, gpu)
 
 

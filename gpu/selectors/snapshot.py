@@ -21,6 +21,7 @@ from gpu.planning.snapshot import (
     NodeSnapshot,
 )
 from gpu.planning.tables import GpuTable
+from gpu.selectors.executors import executor_for
 from gpu.selectors.sharing import shares_of
 from gpu.selectors.tables import table_of
 
@@ -222,6 +223,7 @@ def _gpu(
         holders=() if is_mig else tuple(d.holder for d in devices if d.holder),
         is_in_service=gpu.is_in_service,
         is_changing=is_changing,
+        is_recut_whole=executor_for(gpu.node) == Operation.Executor.MIG_MANAGER,
     )
 
 

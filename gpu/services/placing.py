@@ -6,8 +6,11 @@ from django.db import transaction
 from django.utils import timezone
 
 from gpu import dispatch
-from gpu.models import Allocation, Gpu, GpuModel, Offering, SliceRequest
+from gpu.models import Allocation, Gpu, GpuModel, Offering, Operation, SliceRequest
 from gpu.planning.demands import FitWhen, GpuChange, Option
+from gpu.planning.landings import likely_landing
+from gpu.selectors.executors import executor_for
+from gpu.selectors.tables import table_of
 from gpu.services import allocations, operations, requests
 from gpu.services.allocations import Grant
 from gpu.services.operations import Change
@@ -68,16 +71,22 @@ def start_next_change(allocation_id: int) -> bool:
     if allocation.state != Allocation.State.RESERVED or not allocation.pending_changes:
         return False
     change, *rest = allocation.pending_changes
+    gpu = Gpu.objects.select_related("node", "model").get(uuid=change["gpu"])
+    executor, desired = executor_for(gpu.node), change["desired"]
+    if executor == Operation.Executor.MIG_MANAGER:
+        desired = _by_counts(gpu, desired)
+        allocation.placements = _moved(allocation.placements, gpu.uuid, desired)
     operations.open_operation(
         Change(
-            gpu=Gpu.objects.get(uuid=change["gpu"]),
-            desired=change["desired"],
+            gpu=gpu,
+            desired=desired,
+            executor=executor,
             slice_request=allocation.slice_request,
         ),
         actor=allocation.slice_request.decided_by,
     )
     allocation.pending_changes = rest
-    allocation.save(update_fields=["pending_changes"])
+    allocation.save(update_fields=["pending_changes", "placements"])
     return True
 
 
@@ -140,6 +149,32 @@ def _placements(option: Option) -> list[dict[str, Any]]:
             if item.profile == option.kind.profile
         ][: change.creates]
     return places
+
+
+def _by_counts(gpu: Gpu, desired: dict[str, Any]) -> dict[str, Any]:
+    """Return a layout as mig-manager makes it, which is told counts and not places."""
+    table = table_of(gpu.model)
+    pairs = [(str(profile), int(start)) for profile, start in desired["instances"]]
+    landing = likely_landing(table, pairs) if table else None
+    if landing is None:
+        return desired
+    ordered = sorted(landing, key=lambda pair: pair[1])
+    return {**desired, "instances": [list(pair) for pair in ordered]}
+
+
+def _moved(
+    placements: list[dict[str, Any]], uuid: str, desired: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """Return what was remembered to be cut for a right, at the places where it will lie."""
+    starts: dict[str, list[int]] = {}
+    for profile, start in reversed(desired["instances"]):
+        starts.setdefault(profile, []).append(start)
+    return [
+        {**place, "start": starts[place["profile"]].pop()}
+        if place["gpu"] == uuid and starts.get(place["profile"])
+        else place
+        for place in placements
+    ]
 
 
 def _pending(change: GpuChange) -> dict[str, Any]:

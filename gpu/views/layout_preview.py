@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from gpu.models import Allocation, Gpu, GpuPod, ResourcePool
+from gpu.models import Allocation, Gpu, GpuPod, Operation, ResourcePool
 from gpu.planning.geometry import Instance
 from gpu.planning.profiles import ProfileName
 from gpu.planning.resources import GpuSetup, node_resources
@@ -21,6 +21,7 @@ from gpu.planning.steps import (
     nvidia_smi_commands,
 )
 from gpu.planning.tables import GpuTable
+from gpu.selectors.executors import executor_for
 from gpu.selectors.gpus import MapGpu, gpus_of_node
 from gpu.selectors.occupancy import GpuOccupancy, Use, live_pods
 from gpu.views.layout_wish import Wish, present_layout
@@ -86,6 +87,7 @@ class Preview:
     shortages: tuple[GrantShortage, ...]
     needs_reset: bool
     kept: tuple[Instance, ...]
+    is_recut_whole: bool = False
 
     @property
     def is_empty(self) -> bool:
@@ -116,29 +118,41 @@ def build_preview(
     node_pods: Iterable[GpuPod],
 ) -> Preview:
     """Return what bringing a GPU to the wish would do; `neighbours` are the node's other GPUs."""
-    steps = steps_to(table, present_layout(seen.gpu), wish)
+    present, by_counts = present_layout(seen.gpu), recuts_whole(seen.gpu)
+    steps = steps_to(table, present, wish, is_recut_whole=by_counts)
     pods = tuple(_pods_in_the_way(seen, steps))
     in_the_way = {item.pod.uid for item in pods}
     return Preview(
-        steps=tuple(_lines(seen, table, steps)),
+        steps=tuple(_lines(seen, table, steps, has_commands=not by_counts)),
         pods=pods,
         bystanders=tuple(pod for pod in node_pods if pod.uid not in in_the_way) if steps else (),
         counts=tuple(_count_changes(seen.gpu, wish, [n.gpu for n in neighbours])),
         shortages=tuple(_shortages(seen.gpu, wish)),
         needs_reset=any(isinstance(step, ResetGpu) for step in steps),
-        kept=tuple(i for i in wish.layout if i in present_layout(seen.gpu).layout),
+        kept=() if by_counts else tuple(i for i in wish.layout if i in present.layout),
+        is_recut_whole=by_counts,
     )
 
 
-def steps_to(table: GpuTable, present: Wish, wish: Wish) -> tuple[Step, ...]:
-    """Return the steps from one layout to another; instances in both stay untouched."""
+def recuts_whole(gpu: Gpu) -> bool:
+    """Say whether any change of the GPU destroys all of its instances: mig-manager's do."""
+    return executor_for(gpu.node) == Operation.Executor.MIG_MANAGER
+
+
+def steps_to(
+    table: GpuTable, present: Wish, wish: Wish, *, is_recut_whole: bool = False
+) -> tuple[Step, ...]:
+    """Return the steps from one layout to another; instances in both stay, if anything does."""
     mode: list[Step] = []
     if present.is_mig_on != wish.is_mig_on:
         mode.append(EnableMig() if wish.is_mig_on else DisableMig())
         if table.mode_change_needs_reset is not False:
             mode.append(ResetGpu())
-    gone = [i for i in present.layout if not wish.is_mig_on or i not in wish.layout]
-    come = [i for i in wish.layout if i not in present.layout]
+    kept = present.layout if wish.is_mig_on else ()
+    if is_recut_whole and present != wish:
+        kept = ()
+    gone = [i for i in present.layout if i not in kept or i not in wish.layout]
+    come = [i for i in wish.layout if i not in kept]
     return (
         *(Destroy(item.profile, item.start) for item in gone),
         *mode,
@@ -146,13 +160,17 @@ def steps_to(table: GpuTable, present: Wish, wish: Wish) -> tuple[Step, ...]:
     )
 
 
-def _lines(seen: GpuOccupancy, table: GpuTable, steps: Iterable[Step]) -> Iterable[StepLine]:
+def _lines(
+    seen: GpuOccupancy, table: GpuTable, steps: Iterable[Step], *, has_commands: bool
+) -> Iterable[StepLine]:
     ids = {
         Instance(item.instance.profile, item.instance.start): item.instance.gi_id
         for item in seen.instances
     }
     for step in steps:
-        commands = nvidia_smi_commands([step], table, gpu_index=seen.gpu.index, gi_ids=ids)
+        commands: tuple[str, ...] = ()
+        if has_commands:
+            commands = nvidia_smi_commands([step], table, gpu_index=seen.gpu.index, gi_ids=ids)
         yield StepLine(action_of(step), instance_of(step), commands)
 
 

@@ -9,6 +9,7 @@ from django.utils.translation import gettext as _
 from gpu.models import Gpu
 from gpu.planning.errors import PlanningError
 from gpu.planning.geometry import Instance, Layout, layout_of
+from gpu.planning.landings import landings, likely_landing, profiles_of
 from gpu.planning.layouts import check_layout
 from gpu.planning.tables import GpuTable
 
@@ -61,6 +62,21 @@ def present_layout(gpu: Gpu) -> Wish:
         is_mig_on=True,
         layout=layout_of(Instance(item.profile, item.start) for item in gpu.instances.all()),
     )
+
+
+def problem_by_counts(wish: Wish, table: GpuTable) -> str:
+    """Return why mig-manager cannot make a layout, being told counts; empty when it can."""
+    pairs = frozenset((item.profile, item.start) for item in wish.layout)
+    if not wish.is_mig_on or pairs in landings(table, profiles_of(pairs)):
+        return ""
+    likely = likely_landing(table, pairs)
+    if likely is None:
+        return _("mig-manager is told counts, not places, and finds no order in which these fit.")
+    way = layout_of(Instance(*pair) for pair in likely)
+    return _(
+        "mig-manager is told counts, not places: it would make %(layout)s. Choose that, or another"
+        " layout."
+    ) % {"layout": ", ".join(str(item) for item in way)}
 
 
 def read_wish(text: str, table: GpuTable) -> Wish:

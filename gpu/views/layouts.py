@@ -13,14 +13,21 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from gpu.models import Operation
 from gpu.planning.tables import GpuTable
+from gpu.selectors.executors import executor_for
 from gpu.selectors.gpus import MapGpu, gpu_seen
 from gpu.selectors.operations import open_operation_id
 from gpu.services.errors import ServiceError
 from gpu.services.operations import Change, start_operation
 from gpu.views.layout_editor import build_editor
 from gpu.views.layout_glyph import wished_row
-from gpu.views.layout_preview import Preview, preview_on_node
-from gpu.views.layout_wish import Wish, WishError, present_layout, read_wish
+from gpu.views.layout_preview import Preview, preview_on_node, recuts_whole
+from gpu.views.layout_wish import (
+    Wish,
+    WishError,
+    present_layout,
+    problem_by_counts,
+    read_wish,
+)
 from gpu.views.pages import live_token, render_page, requires
 from gpu.views.wording import usual_words
 from portal.http import PortalRequest
@@ -136,6 +143,7 @@ def layout_apply(request: PortalRequest, gpu_id: int) -> HttpResponse:
     change = Change(
         gpu=desk.row.seen.gpu,
         desired=desk.wish.as_json(),
+        executor=executor_for(desk.row.seen.gpu.node),
         pods_in_the_way=form.cleaned_data["pods_in_the_way"],
         named_pods=desk.preview.named_pods,
         reason=form.cleaned_data["reason"],
@@ -161,6 +169,8 @@ def _desk_or_404(request: PortalRequest, gpu_id: int) -> Desk:
             wish = read_wish(given["layout"], row.table)
         except WishError as error:
             problem = str(error)
+    if not problem and wish != present and recuts_whole(row.seen.gpu):
+        problem = problem_by_counts(wish, row.table)
     is_unlocked = given.get("unlock") == "1"
     preview = preview_on_node(row, row.table, wish)
     return Desk(row, row.table, present, wish, problem, is_unlocked, preview)
