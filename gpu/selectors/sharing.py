@@ -9,10 +9,9 @@ from gpu.planning.resources import WHOLE_GPU
 from gpu.planning.sharing import SharingStrategy
 
 CONFIG_LABEL = "nvidia.com/device-plugin.config"
-STRATEGY_LABEL = "nvidia.com/gpu.sharing-strategy"
-REPLICAS_LABEL = "nvidia.com/gpu.replicas"
 PRODUCT_LABEL = "nvidia.com/gpu.product"
 _MARKED = "-SHARED"
+_REPLICAS, _STRATEGY = ".replicas", ".sharing-strategy"
 
 
 def proved_sharing(node: Node) -> NodeSharing | None:
@@ -29,15 +28,22 @@ def sharing_of(node: Node) -> NodeSharing:
 
 
 def labelled_sharing(node: Node) -> NodeSharing:
-    """Return what GPU Feature Discovery says of whole GPUs; up to a minute late."""
-    strategy = node.labels.get(STRATEGY_LABEL, "")
-    replicas = node.labels.get(REPLICAS_LABEL, "")
-    if strategy not in {SharingStrategy.TIME_SLICING, SharingStrategy.MPS}:
+    """Return what GPU Feature Discovery says; up to a minute late."""
+    replicas: dict[str, int] = {}
+    strategy = ""
+    for key, text in node.labels.items():
+        resource = key.removesuffix(_REPLICAS)
+        if resource == key or not text.isdigit() or int(text) <= 1:
+            continue
+        found = node.labels.get(f"{resource}{_STRATEGY}", "")
+        if found in {SharingStrategy.TIME_SLICING, SharingStrategy.MPS}:
+            strategy = found
+            replicas[resource] = int(text)
+    if not replicas:
         return NodeSharing()
-    if not replicas.isdigit() or int(replicas) <= 1:
-        return NodeSharing()
-    is_renamed = not node.labels.get(PRODUCT_LABEL, _MARKED).endswith(_MARKED)
-    return NodeSharing(SharingStrategy(strategy), {WHOLE_GPU: int(replicas)}, is_renamed)
+    has_mark = node.labels.get(PRODUCT_LABEL, _MARKED).endswith(_MARKED)
+    is_renamed = WHOLE_GPU in replicas and not has_mark
+    return NodeSharing(SharingStrategy(strategy), replicas, is_renamed)
 
 
 def shares_of(gpu: Gpu, resource: str) -> int:

@@ -15,8 +15,10 @@ from gpu.selectors.gpus import gpus_of_node
 from gpu.selectors.nodes import Disagreement, NodeState, ResourceRow, Sight
 from gpu.selectors.occupancy import live_pods
 from gpu.selectors.operations import OperationFilter, open_operation_id, operations_for_list
+from gpu.selectors.sharing import sharing_of
 from gpu.views.pages import live_token, page_of, render_page, requires
 from gpu.views.timelines import OperationRow
+from gpu.views.wording import sharing_words
 from portal import health
 from portal.http import PortalRequest
 from tenants.permissions import Capability
@@ -133,6 +135,7 @@ def node_detail(request: PortalRequest, name: str) -> HttpResponse:
         "resources": [
             _line(row) for row in selectors.resources_of(node, is_changing=under_way is not None)
         ],
+        "sharing_words": sharing_words(sharing_of(node).to_json()),
         "pools": selectors.pools_of(node),
         "gpus": gpus_of_node(node.pk),
         "pods": live_pods([node.pk]),

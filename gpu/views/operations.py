@@ -18,6 +18,7 @@ from gpu.views.layout_preview import Preview, preview_on_node
 from gpu.views.layout_wish import stored_wish
 from gpu.views.pages import live_token, page_of, render_page, requires
 from gpu.views.recovery import recovery_of
+from gpu.views.sharing import sharing_undo_preview
 from gpu.views.timelines import OperationRow, OperationStory
 from gpu.views.wording import usual_words
 from portal.http import PortalRequest
@@ -104,6 +105,8 @@ def operation_undo(request: PortalRequest, operation_id: int) -> HttpResponse:
         "problem": problem,
         "gpu": operation.gpu,
         "preview": _undo_preview(operation),
+        "sharing_preview": sharing_undo_preview(operation),
+        "node": operation.node,
         "usual_duration": usual_words(),
     }
     return render_page(request, "gpu/operation_undo.html", context, status=409 if problem else 200)

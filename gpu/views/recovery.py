@@ -14,6 +14,7 @@ from gpu.planning.geometry import Instance
 from gpu.planning.resources import differences
 from gpu.planning.steps import nvidia_smi_commands
 from gpu.selectors.operations import named_pods_alive
+from gpu.selectors.sharing import CONFIG_LABEL
 from gpu.selectors.tables import table_of
 from gpu.views.layout_preview import steps_to
 from gpu.views.layout_wish import Wish, present_layout, stored_wish
@@ -57,11 +58,31 @@ def recovery_of(operation: Operation) -> Recovery | None:
     """Return what a failed operation left behind, as last observed; None for one that went well."""
     if operation.state not in {Operation.State.NEEDS_OPERATOR, Operation.State.ROLLED_BACK}:
         return None
-    facts = (_layout(operation), _devices(operation), _cordon(operation), *_pods(operation))
+    facts = (_before_and_now(operation), _devices(operation), _cordon(operation), *_pods(operation))
     steps: tuple[NextStep, ...] = ()
     if operation.state == Operation.State.NEEDS_OPERATOR:
         steps = tuple(_next_steps(operation))
     return Recovery(facts, steps)
+
+
+def _before_and_now(operation: Operation) -> Fact:
+    return _configuration(operation) if operation.gpu_id is None else _layout(operation)
+
+
+def _configuration(operation: Operation) -> Fact:
+    """Compare the node's configuration of the device plugin, which a change of sharing moves."""
+    name = _("Configuration of the device plugin")
+    now = operation.node.labels.get(CONFIG_LABEL, "")
+    before: str | None = operation.memory.get("previous_label")
+    shown = now or _("the default")
+    if before is None or before == now:
+        # The label is remembered before the first write, so without it nothing was written.
+        return Fact(name, Verdict.SAME, shown)
+    detail = _("%(now)s, before: %(before)s") % {
+        "now": shown,
+        "before": before or _("the default"),
+    }
+    return Fact(name, Verdict.CHANGED, detail)
 
 
 def _layout(operation: Operation) -> Fact:
@@ -114,16 +135,8 @@ def _pods(operation: Operation) -> Iterable[Fact]:
 
 
 def _next_steps(operation: Operation) -> Iterable[NextStep]:
-    node, gpu = operation.node.name, operation.changed_gpu
-    yield NextStep(
-        _("On %(node)s, look at what the driver shows now.") % {"node": node},
-        ("nvidia-smi -L", f"nvidia-smi mig -i {gpu.index} -lgi"),
-    )
-    commands = _way_back(gpu, operation)
-    if commands:
-        yield NextStep(
-            _("On %(node)s, put the layout back that was there before.") % {"node": node}, commands
-        )
+    node = operation.node.name
+    yield from _steps_back(operation)
     yield NextStep(
         _("Restart the device plugin on the node, for it lists devices only when it starts."),
         (_restart_plugin_command(node),),
@@ -142,9 +155,44 @@ def _next_steps(operation: Operation) -> Iterable[NextStep]:
     )
 
 
-def _restart_plugin_command(node: str) -> str:
+def _steps_back(operation: Operation) -> Iterable[NextStep]:
+    """Yield what puts back what the operation changed, as far as that is known."""
+    node = operation.node.name
+    if operation.gpu is None:
+        yield NextStep(
+            _("Look at which configuration the node has, and what the plugin says of it."),
+            (
+                f"kubectl get node {node} -L {CONFIG_LABEL}",
+                _plugin_command("get pods", node),
+            ),
+        )
+        before: str | None = operation.memory.get("previous_label")
+        if before is not None:
+            change = f"{CONFIG_LABEL}={before} --overwrite" if before else f"{CONFIG_LABEL}-"
+            yield NextStep(
+                _("Give the node the configuration that it had before."),
+                (f"kubectl label node {node} {change}",),
+            )
+        return
+    gpu = operation.gpu
+    yield NextStep(
+        _("On %(node)s, look at what the driver shows now.") % {"node": node},
+        ("nvidia-smi -L", f"nvidia-smi mig -i {gpu.index} -lgi"),
+    )
+    commands = _way_back(gpu, operation)
+    if commands:
+        yield NextStep(
+            _("On %(node)s, put the layout back that was there before.") % {"node": node}, commands
+        )
+
+
+def _plugin_command(verb: str, node: str) -> str:
     space, selector = settings.DEVICE_PLUGIN_NAMESPACE, settings.DEVICE_PLUGIN_SELECTOR
-    return f"kubectl -n {space} delete pod -l {selector} --field-selector spec.nodeName={node}"
+    return f"kubectl -n {space} {verb} -l {selector} --field-selector spec.nodeName={node}"
+
+
+def _restart_plugin_command(node: str) -> str:
+    return _plugin_command("delete pod", node)
 
 
 def _way_back(gpu: Gpu, operation: Operation) -> tuple[str, ...]:

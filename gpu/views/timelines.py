@@ -56,6 +56,8 @@ class Evidence:
     """What was seen in one step, in a form that a page can show."""
 
     layout: str = ""
+    sharing: str = ""
+    config: str = ""
     driver: str = ""
     was_schedulable: bool | None = None
     is_schedulable: bool | None = None
@@ -74,7 +76,9 @@ class Evidence:
         layout = data.get("layout") or data.get("desired")
         blind = data.get("pod_without_request_sees")
         return cls(
-            layout=layout_words(layout) if layout else "",
+            layout=layout_words(layout) if layout and "sharing" not in layout else "",
+            sharing=layout_words(layout) if layout and "sharing" in layout else "",
+            config=data.get("config", ""),
             driver=data.get("driver", ""),
             was_schedulable=data.get("was_schedulable"),
             is_schedulable=data.get("schedulable"),

@@ -52,6 +52,11 @@ def of_gpu(world: World) -> Mapping[str, Any]:
     return {"gpu_id": world["gpu"]}
 
 
+def of_node(world: World) -> Mapping[str, Any]:
+    """Name the node of that GPU."""
+    return {"name": world["node"]}
+
+
 def of_operation(world: World) -> Mapping[str, Any]:
     """Name a change that was done to that GPU."""
     return {"operation_id": world["operation"]}
@@ -103,6 +108,9 @@ TABLE: dict[str, Address] = {
     "gpu:operation-undo": Address(ADMINS, arguments=of_operation),
     "gpu:node-list": Address(OVERSEERS),
     "gpu:node-detail": Address(OVERSEERS, arguments=lambda world: {"name": world["node"]}),
+    "gpu:sharing-edit": Address(ADMINS, arguments=of_node),
+    "gpu:sharing-confirm": Address(ADMINS, arguments=of_node),
+    "gpu:sharing-apply": Address(ADMINS, "post", arguments=of_node),
     "gpu:audit-list": Address(ADMINS),
 }
 
