@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import starmap
 
 from django.conf import settings
 from django.utils.translation import gettext as _
@@ -18,6 +19,7 @@ from gpu.selectors.sharing import CONFIG_LABEL
 from gpu.selectors.tables import table_of
 from gpu.views.layout_preview import steps_to
 from gpu.views.layout_wish import Wish, present_layout, stored_wish
+from gpu.views.recovery_mig_manager import steps_after_layout, steps_before_layout
 from gpu.views.wording import layout_words
 
 
@@ -179,11 +181,16 @@ def _steps_back(operation: Operation) -> Iterable[NextStep]:
         _("On %(node)s, look at what the driver shows now.") % {"node": node},
         ("nvidia-smi -L", f"nvidia-smi mig -i {gpu.index} -lgi"),
     )
+    is_by_manager = operation.executor == Operation.Executor.MIG_MANAGER
+    if is_by_manager:
+        yield from starmap(NextStep, steps_before_layout(operation))
     commands = _way_back(gpu, operation)
     if commands:
         yield NextStep(
             _("On %(node)s, put the layout back that was there before.") % {"node": node}, commands
         )
+    if is_by_manager:
+        yield from starmap(NextStep, steps_after_layout(operation))
 
 
 def _plugin_command(verb: str, node: str) -> str:

@@ -15,12 +15,13 @@ type Step = tuple[str, tuple[str, ...]]
 def steps_before_layout(operation: Operation) -> Iterable[Step]:
     """Yield what comes before the layout is put back: see what mig-manager says, reboot if due."""
     node, space = operation.node.name, settings.MIG_MANAGER_NAMESPACE
+    pod = f"kubectl -n {space} get pod -o name {_where(node)}"
     yield (
         _("See what mig-manager on %(node)s says, and what the last line of its log is.")
         % {"node": node},
         (
             f"kubectl get node {node} -L {MIG_CONFIG_LABEL} -L {MIG_STATE_LABEL}",
-            f"kubectl -n {space} logs --tail=20 $(kubectl -n {space} get pod -o name {_where(node)})",
+            f"kubectl -n {space} logs --tail=20 $({pod})",
         ),
     )
     if operation.failure_code == "needs_reboot":

@@ -20,6 +20,7 @@ from gpu.reconcilers import operations as driving
 from gpu.selectors.executors import executor_for
 from gpu.services import operations
 from gpu.services.operations import Change
+from gpu.views.recovery import recovery_of
 from tests import factories
 from tests.gpu.lab import drive, make_lab, take_over
 
@@ -237,6 +238,15 @@ def test_t29_layout_that_counts_cannot_bring_back_needs_an_operator(
     assert operation.failure_code == "mig_manager_failed"
     assert "counts" in _said(operation, "rolling_back")
     assert not _node(cluster).is_schedulable
+    take_over(cluster)
+    recovery = recovery_of(Operation.objects.get(pk=operation.pk))
+    assert recovery is not None
+    commands = "\n".join(line for step in recovery.next_steps for line in step.commands)
+    back = operation.memory["mig_back"]["name"]
+    assert "nvidia-smi mig -i 3 -cgi 19:3" in commands
+    assert f"kubectl label node {NODE_NAME} {MIG_CONFIG_LABEL}={back} --overwrite" in commands
+    assert "kubectl -n gpu-operator delete pod -l app=nvidia-mig-manager" in commands
+    assert f"kubectl uncordon {NODE_NAME}" in commands
 
 
 def test_t49_nothing_is_written_while_mig_manager_is_busy(cluster: SimulatedCluster) -> None:
