@@ -4,9 +4,12 @@ A watch that breaks is taken up where it was, so that a restarted API server is 
 everything again; one that is too old, or that cannot be taken up, begins with a new list.
 """
 
+import gc
 import queue
 import random
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import structlog
@@ -30,6 +33,29 @@ _FIRST_WAIT_S = 0.25
 _LONGEST_WAIT_S = 5.0
 _MOST_ASKED_S = 60.0
 _LIST_AGAIN_AFTER = 3
+
+
+_collector = threading.Lock()
+_pauses = 0
+
+
+@contextmanager
+def no_collector() -> Iterator[None]:
+    """Keep the cycle collector from going through a great list again and again while it is built.
+
+    A list of ten thousand Pods is some million objects without a cycle. Blocks may overlap.
+    """
+    global _pauses  # noqa: PLW0603  # one collector for the process
+    with _collector:
+        _pauses += 1
+        gc.disable()
+    try:
+        yield
+    finally:
+        with _collector:
+            _pauses -= 1
+            if not _pauses:
+                gc.enable()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +123,8 @@ class Follower:
             self._version = ""
         if self._version:
             return
-        listing = self.cluster.list(self.kind, EVERYTHING)
+        with no_collector():
+            listing = self.cluster.list(self.kind, EVERYTHING)
         self._put(listing)
         self._version = listing.resource_version
         self._back_off.reset()

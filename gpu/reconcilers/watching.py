@@ -16,7 +16,7 @@ from django.utils import timezone
 
 from gpu.objects import NodeObject, PodObject, asks_for_gpu
 from gpu.ports import NODE, POD, Cluster, EventType, Kind, Listing, Manifest
-from gpu.reconcilers.following import BackOff, Follower, Heard, News, Quiet
+from gpu.reconcilers.following import BackOff, Follower, Heard, News, Quiet, no_collector
 from gpu.services import inventory
 
 _log = structlog.get_logger(__name__)
@@ -77,7 +77,13 @@ class Watcher:
                 inventory.confirm_nodes(now=timezone.now())
 
     def _take_over(self, kind: Kind, news: list[News]) -> None:
-        sight = gather(kind, news)
+        if any(isinstance(item, Listing) for item in news):
+            with no_collector():
+                self._write_sight(kind, gather(kind, news))
+        else:
+            self._write_sight(kind, gather(kind, news))
+
+    def _write_sight(self, kind: Kind, sight: "Sight") -> None:
         if kind == NODE:
             take_over_nodes(sight)
             if self._homeless:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.conf import settings
 from django.db import transaction
@@ -11,6 +12,7 @@ from gpu import dispatch
 from gpu.manifests import ALLOCATION_LABEL
 from gpu.models import GpuPod, NamespaceQuota, Node, Operation
 from gpu.objects import GPU_PREFIX, NodeObject, PodObject
+from gpu.services import bulk
 from tenants.models import Tenant
 
 _NODE_FIELDS = (
@@ -30,11 +32,13 @@ _NODE_FIELDS = (
     "probed_boot_id",
     "observed_at",
 )
+type _PodRow = dict[str, Any]
 _POD_FIELDS = (
+    "uid",
     "namespace",
     "name",
-    "node",
-    "tenant",
+    "node_id",
+    "tenant_id",
     "phase",
     "resources",
     "devices",
@@ -45,7 +49,6 @@ _POD_FIELDS = (
     "message",
     "started_at",
 )
-_BATCH = 1000
 _PROBE_AGAIN = timedelta(seconds=120)
 
 
@@ -65,12 +68,8 @@ def record_nodes(nodes: Iterable[NodeObject], *, now: datetime, is_complete: boo
     seen = [node for node in found if node.name in before or has_gpus(node)]
     rows = {node.name: _node_row(node, before.get(node.name), now) for node in seen}
     changed = {name for name, row in rows.items() if _differs(before.get(name), row)}
-    Node.objects.bulk_create(
-        [rows[name] for name in sorted(changed)],
-        batch_size=_BATCH,
-        update_conflicts=True,
-        unique_fields=["name"],
-        update_fields=list(_NODE_FIELDS),
+    bulk.upsert(
+        Node, [_values(rows[name]) for name in sorted(changed)], key="name", update=_NODE_FIELDS
     )
     Node.objects.filter(name__in=rows.keys() - changed).update(observed_at=now)
     if is_complete:
@@ -118,21 +117,16 @@ def record_pods(pods: Iterable[PodObject], *, is_complete: bool) -> set[str]:
     wanted = [pod for pod in pods if pod.resources and not _is_ours(pod)]
     live = {pod.uid: pod for pod in wanted if not pod.is_finished}
     rows = GpuPod.objects.all() if is_complete else GpuPod.objects.filter(uid__in=_uids(wanted))
-    before = {row.uid: row for row in rows}
+    before = {row["uid"]: row for row in rows.values(*_POD_FIELDS)}
     nodes = dict(Node.objects.filter(name__in={p.node for p in wanted}).values_list("name", "pk"))
     spaces = {pod.namespace for pod in wanted}
     tenants = dict(Tenant.objects.filter(namespace__in=spaces).values_list("namespace", "pk"))
     after = {uid: _pod_row(pod, nodes, tenants) for uid, pod in live.items()}
-    changed = [row for uid, row in after.items() if _is_other_pod(before.get(uid), row)]
-    GpuPod.objects.bulk_create(
-        changed,
-        batch_size=_BATCH,
-        update_conflicts=True,
-        unique_fields=["uid"],
-        update_fields=list(_POD_FIELDS),
-    )
+    changed = [row for uid, row in after.items() if before.get(uid) != row]
+    bulk.upsert(GpuPod, changed, key="uid", update=_POD_FIELDS)
     gone = [row for uid, row in before.items() if uid not in live]
-    GpuPod.objects.filter(uid__in=[row.uid for row in gone]).delete()
+    if gone:
+        GpuPod.objects.filter(uid__in=[row["uid"] for row in gone]).delete()
     _announce_pods([*changed, *gone])
     return {pod.uid for pod in live.values() if pod.node and pod.node not in nodes}
 
@@ -140,17 +134,18 @@ def record_pods(pods: Iterable[PodObject], *, is_complete: bool) -> set[str]:
 @transaction.atomic(durable=True)
 def forget_pods(uids: Iterable[str]) -> None:
     """Drop Pods that the cluster has deleted."""
-    gone = list(GpuPod.objects.filter(uid__in=list(uids)))
-    GpuPod.objects.filter(pk__in=[row.pk for row in gone]).delete()
-    _announce_pods(gone)
+    gone = list(GpuPod.objects.filter(uid__in=list(uids)).values(*_POD_FIELDS))
+    if gone:
+        GpuPod.objects.filter(uid__in=[row["uid"] for row in gone]).delete()
+        _announce_pods(gone)
 
 
-def _announce_pods(rows: Iterable[GpuPod]) -> None:
+def _announce_pods(rows: Iterable[_PodRow]) -> None:
     """Tell the pages that show any of these Pods; nothing when there are none."""
     listed = list(rows)
-    node_ids = {row.node_id for row in listed if row.node_id}
+    node_ids = {row["node_id"] for row in listed if row["node_id"]}
     names = Node.objects.filter(pk__in=node_ids).values_list("name", flat=True) if node_ids else ()
-    tenant_ids = sorted({row.tenant_id for row in listed if row.tenant_id})
+    tenant_ids = sorted({row["tenant_id"] for row in listed if row["tenant_id"]})
     if listed:
         dispatch.announce(
             "gpus",
@@ -226,26 +221,29 @@ def _differs(before: Node | None, after: Node) -> bool:
     return before is None or any(getattr(before, f) != getattr(after, f) for f in watched)
 
 
-def _is_other_pod(before: GpuPod | None, after: GpuPod) -> bool:
-    columns = [f"{name}_id" if name in {"node", "tenant"} else name for name in _POD_FIELDS]
-    return before is None or any(getattr(before, c) != getattr(after, c) for c in columns)
+def _values(node: Node) -> dict[str, Any]:
+    return {
+        field.attname: getattr(node, field.attname)
+        for field in Node._meta.concrete_fields  # noqa: SLF001  # Django's public API
+        if not field.primary_key
+    }
 
 
-def _pod_row(pod: PodObject, nodes: dict[str, int], tenants: dict[str, int]) -> GpuPod:
+def _pod_row(pod: PodObject, nodes: dict[str, int], tenants: dict[str, int]) -> _PodRow:
     devices = None if pod.devices is None else {k: list(v) for k, v in pod.devices.items()}
-    return GpuPod(
-        uid=pod.uid,
-        namespace=pod.namespace,
-        name=pod.name,
-        node_id=nodes.get(pod.node),
-        tenant_id=tenants.get(pod.namespace),
-        phase=pod.phase,
-        resources=dict(pod.resources),
-        devices=devices,
-        owner_kind=pod.owner_kind,
-        owner_name=pod.owner_name,
-        has_local_data=pod.has_local_data,
-        allocation_label=pod.labels.get(ALLOCATION_LABEL, ""),
-        message=pod.message[:2000],
-        started_at=pod.created_at,
-    )
+    return {
+        "uid": pod.uid,
+        "namespace": pod.namespace,
+        "name": pod.name,
+        "node_id": nodes.get(pod.node),
+        "tenant_id": tenants.get(pod.namespace),
+        "phase": pod.phase,
+        "resources": dict(pod.resources),
+        "devices": devices,
+        "owner_kind": pod.owner_kind,
+        "owner_name": pod.owner_name,
+        "has_local_data": pod.has_local_data,
+        "allocation_label": pod.labels.get(ALLOCATION_LABEL, ""),
+        "message": pod.message[:2000],
+        "started_at": pod.created_at,
+    }
