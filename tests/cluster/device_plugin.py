@@ -8,7 +8,7 @@ from tests.cluster.processes import wait_until
 
 NAMESPACE = "nvidia-device-plugin"
 NAME = "nvidia-device-plugin"
-_RESTART_TIMEOUT_S = 30
+_RESTART_TIMEOUT_S = 90
 _LABELS = {"app.kubernetes.io/name": NAME, "app.kubernetes.io/instance": "nvdp"}
 _FOLDERS = {
     "device-plugin": "/var/lib/kubelet/device-plugins",

@@ -66,7 +66,7 @@ def finish(operation: Operation, cluster: KubernetesCluster, *, within_s: float 
     return operation
 
 
-def _open(gpu: Gpu, *instances: list[str | int]) -> Operation:
+def open_change(gpu: Gpu, *instances: list[str | int]) -> Operation:
     desired = {"mig": True, "instances": list(instances)}
     with transaction.atomic():
         return operations.open_operation(Change(gpu=gpu, desired=desired), actor=None)
@@ -77,7 +77,7 @@ def test_layout_is_changed_proved_and_undone_on_a_real_node(
 ) -> None:
     read_gpus(cluster)
     gpu = Gpu.objects.get(node__name=node.name, index=A100)
-    operation = finish(_open(gpu, ["3g.20gb", 4], ["1g.5gb", 0]), cluster)
+    operation = finish(open_change(gpu, ["3g.20gb", 4], ["1g.5gb", 0]), cluster)
     assert operation.failure_said == ""
     assert operation.state == "done"
     assert {k: v for k, v in node.allocatable().items() if v} == {

@@ -1,4 +1,4 @@
-"""A request on its way while PostgreSQL or Valkey stands still for ten seconds: nothing is lost.
+"""A request on its way while PostgreSQL or Valkey stands still or is emptied: nothing is lost.
 
 Every process of the demo runs. The servers are frozen, not ended, since the demo would start an
 ended one again at once; frozen is also the harder case, as connections hang instead of failing.
@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 from playwright.sync_api import Page, expect
+from redis import Redis
 
 from portal.embedded.postgres import Postgres
 from portal.embedded.state import State
@@ -121,3 +122,22 @@ def test_a_frozen_broker_from_the_form_to_the_approval(lab: Lab, people: tuple[P
     expect(page.locator("#request-story .state").first).to_have_text("ready", timeout=_MADE_MS)
     page.reload()
     expect(page.locator("#broker-banner")).to_be_hidden()
+
+
+def test_an_emptied_broker_in_the_middle_of_a_change(lab: Lab, people: tuple[Page, Page]) -> None:
+    page, graces = people
+    ask(page, lab.url)
+    number = number_of(page)
+    approve(graces, lab.url, number)
+    story = page.locator("#request-story")
+    expect(story.locator(".state").first).to_have_text("being made", timeout=_SOON_MS)
+
+    broker = Redis(
+        port=int(lab.state.values["valkey_port"]), password=lab.state.values["valkey_password"]
+    )
+    with broker:
+        broker.flushall()
+
+    expect(story.locator(".state").first).to_have_text("ready", timeout=_MADE_MS)
+    page.goto(f"{lab.url}/requests/")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Requests")  # still signed in
