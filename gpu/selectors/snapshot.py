@@ -75,15 +75,9 @@ def cluster_snapshot(*, avoid_gpus: Collection[str] = ()) -> ClusterSnapshot:
     _mark_held(devices, _holders())
     _mark_granted(devices)
     _keep_shared(devices)
-    open_operations: list[tuple[int | None, int]] = list(
-        Operation.objects.under_way().values_list("gpu_id", "node_id")
-    )
-    changing = {gpu_id for gpu_id, _node_id in open_operations}
-    whole_nodes = {node_id for gpu_id, node_id in open_operations if gpu_id is None}
-    changing |= {gpu.pk for gpu in gpus if gpu.node_id in whole_nodes}
+    changing, busy = _under_change(gpus)
     waiting = _waiting_for_a_change()
     changing |= {gpu.pk for gpu in gpus if gpu.uuid in avoid_gpus or gpu.uuid in waiting}
-    busy = {node_id for _gpu_id, node_id in open_operations}
     models = {gpu.model_id: gpu.model for gpu in gpus}
     tables = {pk: table_of(model) for pk, model in models.items()}
     by_gpu: dict[int, list[_Device]] = defaultdict(list)
@@ -185,6 +179,17 @@ def _remembered() -> set[tuple[str, int]]:
         "placements", flat=True
     )
     return {(place["gpu"], place["start"]) for places in rows for place in places}
+
+
+def _under_change(gpus: Iterable[Gpu]) -> tuple[set[int], set[int]]:
+    """Return the GPUs that are being changed, alone or with their node, and the nodes of all."""
+    changes: list[tuple[int | None, int]] = list(
+        Operation.objects.under_way().values_list("gpu_id", "node_id")
+    )
+    alone = {gpu_id for gpu_id, _node_id in changes if gpu_id is not None}
+    whole = {node_id for gpu_id, node_id in changes if gpu_id is None}
+    together = {gpu.pk for gpu in gpus if gpu.node_id in whole}
+    return alone | together, {node_id for _gpu_id, node_id in changes}
 
 
 def _waiting_for_a_change() -> set[str]:

@@ -262,13 +262,20 @@ def test_only_admins_change_sharing(people: People, node: Node, who: str, status
     assert signed_in(people.grace).get("/nodes/none/sharing/").status_code == 404
 
 
-def test_the_pages_speak_chinese(admin: Client, node: Node) -> None:
+@pytest.mark.parametrize(
+    ("path", "query", "said"),
+    [
+        ("", {}, "各 Pod 轮流使用"),
+        ("confirm/", FOUR, "不适合互不信任的人共用"),
+    ],
+)
+def test_the_pages_speak_chinese(
+    admin: Client, node: Node, path: str, query: dict[str, str], said: str
+) -> None:
     admin.cookies["slicedesk_language"] = "zh-hans"
-    for path, query in (("", {}), ("confirm/", FOUR)):
-        text = text_of(get(admin, path, **query))
-        assert "共享" in text
-        assert "Review" not in text
-        assert "cordoned" not in text
+    text = text_of(get(admin, path, **query))
+    assert said in text
+    assert "Share the GPUs" not in text
 
 
 @pytest.mark.parametrize("gpus", [1, 8])
