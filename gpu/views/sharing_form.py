@@ -59,7 +59,11 @@ class SharingForm(forms.Form):
         strategy = self.cleaned_data.get("strategy")
         if strategy == SharingStrategy.MPS:
             self._check_mps()
-        if strategy and strategy != SharingStrategy.NONE and not self.errors and not self._wanted():
+        if self.errors or not strategy:
+            return
+        if strategy == SharingStrategy.NONE:
+            self._check_no_numbers()
+        elif not self._wanted():
             self.add_error(
                 "strategy",
                 _("Give at least one resource 2 shares or more, or choose “Not shared”."),
@@ -79,6 +83,16 @@ class SharingForm(forms.Form):
             for line in self.lines
         }
         return {resource: count for resource, count in counts.items() if count > 1}
+
+    def _check_no_numbers(self) -> None:
+        """Refuse new numbers beside “Not shared”; those that are there now go with the sharing."""
+        present = {line.resource: line.shares for line in self.lines}
+        for resource, count in self._wanted().items():
+            if count != present[resource]:
+                self.add_error(
+                    field_name(resource),
+                    _("“Not shared” makes no shares: choose time-slicing or MPS for them."),
+                )
 
     def _check_mps(self) -> None:
         for resource, count in self._wanted().items():

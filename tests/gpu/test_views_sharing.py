@@ -104,6 +104,7 @@ def test_the_form_offers_every_resource_of_the_node(admin: Client, node: Node) -
         ({"strategy": "time-slicing", "gpu": "101"}, "More than 100 shares"),
         ({"strategy": "mps", "gpu": "49"}, "MPS serves 48 Pods on one GPU at most."),
         ({"strategy": "mps", "mig-1g.5gb": "2"}, "MPS shares whole GPUs only"),
+        ({"strategy": "none", "gpu": "8"}, "“Not shared” makes no shares"),
         ({"strategy": "magic", "gpu": "2"}, "Choose one of the three strategies."),
         ({"gpu": "2"}, "Choose a strategy."),
     ],
@@ -119,7 +120,7 @@ def test_what_cannot_be_is_one_sentence_and_nothing_else(
 
 
 def test_nothing_to_change_is_said(admin: Client, node: Node) -> None:
-    text = text_of(get(admin, "confirm/", strategy="none", gpu="8"))
+    text = text_of(get(admin, "confirm/", strategy="none", gpu="1"))
     assert "Nothing changes: the node is shared like this already." in text
 
 
@@ -186,7 +187,7 @@ def test_without_a_tick_or_a_reason_nothing_starts(admin: Client, node: Node) ->
 
 def test_unsharing_needs_no_tick(admin: Client, node: Node) -> None:
     _prove(node, 4)
-    assert confirm(admin, {"strategy": "none"}, trusts="").status_code == 302
+    assert confirm(admin, {"strategy": "none", "gpu": "4"}, trusts="").status_code == 302
     assert Operation.objects.get().desired["sharing"]["strategy"] == "none"
 
 
