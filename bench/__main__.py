@@ -3,10 +3,11 @@
 import argparse
 import sys
 
+from bench.pages import who_has_which
 from bench.report import BENCHMARKS, FULL, OUT, SHORT, Book, write
 from bench.sync import syncing
 
-ON_A_CLUSTER = {"sync": syncing}
+ON_A_CLUSTER = {"sync": syncing, "B6": who_has_which}
 """Run only when they are named: they start a real control plane, which takes its time."""
 
 

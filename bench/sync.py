@@ -5,6 +5,7 @@ within one run. An event counts from the moment at which the watch has delivered
 until the transaction that holds it has been committed; events are made by another process.
 """
 
+import gc
 import json
 import multiprocessing
 import threading
@@ -90,41 +91,43 @@ def measure(book: Book, plane: "ControlPlane", length: Length) -> None:
 def first_syncs(plane: "ControlPlane", length: Length) -> dict[str, list[float]]:
     """Return the seconds of each round, the competitors in turn; the first round is not counted."""
     found: dict[str, list[float]] = {"bare": [], "bare, orjson": [], "ours": []}
-    ways: dict[str, Callable[[], None]] = {
+    ways: dict[str, Callable[[], float]] = {
         "bare": lambda: _bare(plane, json.loads),
         "bare, orjson": lambda: _bare(plane, orjson.loads),
         "ours": lambda: _first_sync(plane, length.size),
     }
     for number in range(length.rounds + 1):
         for name, way in ways.items():
-            if name == "ours":
-                _empty()
-            begun = time.perf_counter()
-            way()
+            seconds = way()
             if number:
-                found[name].append(round(time.perf_counter() - begun, 4))
+                found[name].append(round(seconds, 4))
     return found
 
 
-def _bare(plane: "ControlPlane", parse: Callable[[bytes], Any]) -> None:
-    """Read both lists whole and parse them, one after the other, and keep nothing."""
-    raw = lab.Raw.of(plane)
+def _bare(plane: "ControlPlane", parse: Callable[[bytes], Any]) -> float:
+    """Read both lists whole and parse them, one after the other; return the seconds."""
+    raw, begun = lab.Raw.of(plane), time.perf_counter()
     pool = raw.pool()
     for path in _LISTS:
         parse(raw.send(pool, "GET", path))
+    return time.perf_counter() - begun
 
 
-def _first_sync(plane: "ControlPlane", size: lab.Size) -> None:
-    """Start a watcher on an empty database and stop it when both lists have been written."""
+def _first_sync(plane: "ControlPlane", size: lab.Size) -> float:
+    """Return the seconds from a watcher's start on an empty database until all has been written."""
     from gpu.models import GpuPod, Node  # noqa: PLC0415  # Django is set up by now
 
+    _empty()
+    begun = time.perf_counter()
     watcher = _watcher(_cluster(plane), lambda _batch: None)
     thread = _run(watcher)
     while GpuPod.objects.count() < size.pods or Node.objects.count() < size.nodes:
         time.sleep(0.02)
+    seconds = time.perf_counter() - begun
     # A follower's thread ends when its watch does; it hears nothing and costs nothing until then.
     watcher.stopping.set()
     thread.join()
+    return seconds
 
 
 def _empty() -> None:
@@ -234,6 +237,7 @@ def _watcher(cluster: "Cluster", written: Callable[[list[tuple[str, str]]], None
                 ]
             )
 
+    gc.freeze()  # as watch_cluster does
     return Telling(cluster, on_beat=lambda: None)
 
 

@@ -1,5 +1,6 @@
 """`manage.py watch_cluster`: keeps the inventory like the cluster, until stopped."""
 
+import gc
 import signal
 from types import FrameType
 from typing import override
@@ -23,6 +24,8 @@ class Command(BaseCommand):
         def stop(_signal: int, _frame: FrameType | None) -> None:
             watcher.stopping.set()
 
+        # What has been imported stays: the collector need not go through it between events.
+        gc.freeze()
         signal.signal(signal.SIGTERM, stop)
         signal.signal(signal.SIGINT, stop)
         watcher.run()
