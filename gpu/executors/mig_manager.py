@@ -200,10 +200,15 @@ def paused_labels(labels: Mapping[str, str]) -> tuple[str, ...]:
 
 def mounted_config_map(pod: Mapping[str, Any]) -> str | None:
     """Return the ConfigMap that a mig-manager's Pod reads its configurations from; None if none."""
-    for volume in pod["spec"].get("volumes") or ():
-        if volume.get("name") == "mig-parted-config":
-            return str((volume.get("configMap") or {}).get("name", "")) or None
-    return None
+    named = {
+        str(volume.get("name")): str(volume["configMap"].get("name", ""))
+        for volume in pod["spec"].get("volumes") or ()
+        if volume.get("configMap")
+    }
+    # The operator mounts others besides: the list of the host's clients, and its entry point.
+    return named.get("mig-parted-config") or (
+        next(iter(named.values())) if len(named) == 1 else None
+    )
 
 
 def _require_reachable(gpu: ObservedGpu, table: GpuTable, target: Target) -> None:

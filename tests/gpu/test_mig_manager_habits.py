@@ -254,6 +254,16 @@ def test_without_a_file_it_writes_its_own(tmp_path: Path) -> None:
     assert "all-1g.10gb" in own["data"]["config.yaml"]
 
 
+def test_demo_can_be_given_a_mig_manager_again_and_again(tmp_path: Path) -> None:
+    lab = Simulation.build(tmp_path)
+    for _time in range(2):
+        give_mig_manager(lab.cluster, NODE_NAME)
+        lab.wait(5)
+        assert manager(lab).is_ready
+    with pytest.raises(ValueError, match="gpu-a100-01"):
+        give_mig_manager(lab.cluster, "nowhere")
+
+
 def _instances(lab: Simulation, gpu: int) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = lab.cluster.files.state(NODE_NAME)["gpus"][gpu]["instances"]
     return found

@@ -6,7 +6,7 @@ from gpu.adapters.simulated.mig_manager import DEPLOY_PREFIX, MANAGED, MANAGER_L
 from gpu.adapters.simulated.registration import PLUGIN_LABELS
 from gpu.adapters.simulated.store import Transaction
 from gpu.adapters.simulated.world import stamp
-from gpu.ports import NODE, POD, Manifest
+from gpu.ports import NODE, POD, Manifest, kind_of
 
 NAMESPACE = "gpu-operator"
 PLUGIN_NAMESPACE = "nvidia-device-plugin"
@@ -24,17 +24,21 @@ def give_mig_manager(
     """Let a mig-manager run on a node; it reads `config_map`, or None for one that it writes.
 
     The node's device plugin stays the standalone chart's, which a mig-manager never restarts,
-    unless it is given the operator's (`with_plugin`).
+    unless it is given the operator's (`with_plugin`). `ValueError` names the nodes that there are.
     """
     with cluster.store.transaction() as tx:
         now = stamp(cluster.clock())
-        tx.put(_namespace(now))
-        tx.put(_manager(now, config_map))
+        parts = [_namespace(now), _manager(now, config_map)]
         if with_plugin:
-            tx.put(_plugin(now))
+            parts.append(_plugin(now))
+        for part in parts:
+            meta = part["metadata"]
+            if tx.get(kind_of(part), meta["name"], meta.get("namespace", "")) is None:
+                tx.put(part)
         body = tx.get(NODE, node)
         if body is None:
-            msg = f"The lab has no node {node!r}."
+            names = ", ".join(item["metadata"]["name"] for item in tx.select(NODE))
+            msg = f"The lab has no node {node!r}; there are: {names}."
             raise ValueError(msg)
         labels = body["metadata"]["labels"]
         labels[MANAGED] = "true"
@@ -43,7 +47,7 @@ def give_mig_manager(
         }
         if with_plugin:
             labels[_PLUGIN] = "true"
-            labels.pop(PCI_LABEL)
+            labels.pop(PCI_LABEL, None)
             _remove_standalone_plugin(tx, node)
         tx.put(body)
         tx.wake(cluster.clock())

@@ -20,6 +20,9 @@ class Command(BaseCommand):
         parser.add_argument(
             "--on-cluster", action="store_true", help="people and tenants on a real cluster"
         )
+        parser.add_argument(
+            "--mig-manager", metavar="NODE", help="let a GPU Operator's mig-manager run on a node"
+        )
 
     @override
     def handle(self, *_arguments: object, **options: object) -> None:
@@ -33,8 +36,15 @@ class Command(BaseCommand):
             seeding.seed(gateways.cluster(), say=self.stdout.write, with_wishes=False)
             return
         from gpu.adapters.simulated import SimulatedCluster, build_lab  # noqa: PLC0415  # only here
+        from gpu.adapters.simulated.operator_parts import give_mig_manager  # noqa: PLC0415
 
         cluster = gateways.cluster()
         assert isinstance(cluster, SimulatedCluster)  # noqa: S101  # by the setting just checked
         build_lab(cluster)
+        if options["mig_manager"]:
+            try:
+                give_mig_manager(cluster, str(options["mig_manager"]))
+            except ValueError as error:
+                message = f"--mig-manager: {error}"
+                raise CommandError(message) from error
         seeding.seed(cluster, say=self.stdout.write)
