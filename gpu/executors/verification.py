@@ -64,13 +64,16 @@ def problem(
     rows: Iterable[Mapping[str, Any]],
     new: Iterable[Mapping[str, Any]],
     table: GpuTable | None,
+    shares: Mapping[str, int] | None = None,
 ) -> Problem | None:
     """Return what is wrong with the evidence, or None when it proves the change.
 
-    Each Pod must see exactly one device, no device twice, and each new instance must be seen with
-    the planned profile and its memory.
+    Each Pod must see exactly one device, no instance may be seen more often than its resource has
+    shares (one where `shares` names it not), and each new instance must be seen with the planned
+    profile and its memory.
     """
     seen: dict[str, Mapping[str, Any]] = {}
+    times: Counter[str] = Counter()
     for line in rows:
         devices = line["devices"]
         if len(devices) != 1:
@@ -78,15 +81,23 @@ def problem(
             return message, {"pod": line["pod"], "count": len(devices)}
         device = devices[0]
         # A Pod on a whole GPU names the GPU; shares of one GPU all do, and are told by count.
-        if device["profile"] and device["uuid"] in seen:
-            message = _("Device %(uuid)s is seen by two Pods.")
-            return message, {"uuid": device["uuid"]}
+        times[device["uuid"]] += 1
+        each = (shares or {}).get(line["resource"], 1)
+        if device["profile"] and times[device["uuid"]] > each:
+            return _too_often(device["uuid"], times[device["uuid"]], each)
         seen[device["uuid"]] = device
     for instance in new:
         wrong = _wrong(instance, seen.get(instance["uuid"]), table)
         if wrong:
             return wrong
     return None
+
+
+def _too_often(uuid: str, count: int, each: int) -> Problem:
+    if each == 1:
+        return _("Device %(uuid)s is seen by two Pods."), {"uuid": uuid}
+    message = _("Device %(uuid)s is seen by %(count)s Pods instead of %(each)s.")
+    return message, {"uuid": uuid, "count": count, "each": each}
 
 
 def sharing_problem(
@@ -112,8 +123,7 @@ def sharing_problem(
         is_complete = counts.total() == each * devices[name]
         for uuid, count in counts.items():
             if count > each or (is_complete and count != each):
-                message = _("Device %(uuid)s is seen by %(count)s Pods instead of %(each)s.")
-                return message, {"uuid": uuid, "count": count, "each": each}
+                return _too_often(uuid, count, each)
     return None
 
 

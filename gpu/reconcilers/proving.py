@@ -15,6 +15,7 @@ from gpu.objects import PodObject
 from gpu.planning.resources import differences
 from gpu.ports import NODE, POD, AlreadyExistsError, NotFoundError, Scope, UnreachableError
 from gpu.reconcilers.looks import Again, Context, Fail, Go, Look, Wait, hostname
+from gpu.selectors.sharing import proved_sharing
 from gpu.selectors.tables import table_of
 from gpu.services import operations
 
@@ -87,7 +88,9 @@ def verify(context: Context) -> Look:
     if not isinstance(seen, Seen):
         return seen
     table = table_of(context.operation.changed_gpu.model)
-    problem = verification.problem(seen.rows, context.recall("new") or [], table)
+    sharing = proved_sharing(context.operation.node)
+    shares = None if sharing is None else sharing.replicas
+    problem = verification.problem(seen.rows, context.recall("new") or [], table, shares)
     return conclude(context, seen, problem)
 
 

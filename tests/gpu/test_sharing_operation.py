@@ -178,6 +178,21 @@ def test_mps_and_instances_are_shared_too(cluster: SimulatedCluster) -> None:
     assert (offered(cluster)[key], offered(cluster)[WHOLE]) == (count, WHOLE_GPUS * 3)
 
 
+def test_an_instance_of_a_shared_profile_can_be_cut_later(cluster: SimulatedCluster) -> None:
+    key = "nvidia.com/mig-1g.18gb"
+    count = offered(cluster)[key]
+    drive(start(shared(2, key=key)), cluster)
+    take_over(cluster)
+    gpu = Gpu.objects.get(node__name=NODE_NAME, index=1)
+    with transaction.atomic():
+        change = Change(gpu=gpu, desired={"mig": True, "instances": [["1g.18gb", 0]]})
+        operation = operations.open_operation(change, actor=None)
+    drive(operation, cluster)
+    assert (operation.state, operation.failure_said) == (Operation.State.DONE, "")
+    assert offered(cluster)[key] == (count + 1) * 2
+    assert ResourcePool.objects.get(resource_name=key).capacity == (count + 1) * 2
+
+
 def test_a_new_key_is_closed_to_every_tenant_before_it_appears(cluster: SimulatedCluster) -> None:
     sync_namespace(factories.make_tenant("nlp"), cluster=cluster)
     operation = start(shared(2, rename=True))
