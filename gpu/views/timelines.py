@@ -58,6 +58,7 @@ class Evidence:
     layout: str = ""
     sharing: str = ""
     config: str = ""
+    label_replicas: str = ""
     driver: str = ""
     was_schedulable: bool | None = None
     is_schedulable: bool | None = None
@@ -79,6 +80,7 @@ class Evidence:
             layout=layout_words(layout) if layout and "sharing" not in layout else "",
             sharing=layout_words(layout) if layout and "sharing" in layout else "",
             config=data.get("config", ""),
+            label_replicas=data.get("label_replicas", ""),
             driver=data.get("driver", ""),
             was_schedulable=data.get("was_schedulable"),
             is_schedulable=data.get("schedulable"),
