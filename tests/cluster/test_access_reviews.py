@@ -200,15 +200,26 @@ def test_our_account_may_do_its_work_and_no_more(plane: ControlPlane, account: s
     assert [act for act in refused if may(plane, user, act)] == []
 
 
+PLUGIN, PLUGIN_CONFIGS = "nvidia-device-plugin", "nvidia-device-plugin-configs"
+OPERATOR, MIG_CONFIGS = "gpu-operator", "slicedesk-mig-parted"
+NO_EXECUTORS_WORK = [
+    Act("patch", "configmaps", PLUGIN, "another"),
+    Act("patch", "configmaps", OPERATOR, "default-mig-parted-config"),
+    *(Act("delete", "configmaps", space) for space in (PLUGIN, OPERATOR)),
+    *(Act("list", "configmaps", space) for space in (PLUGIN, OPERATOR)),
+    Act("get", "configmaps", "kube-system", "anything"),
+]
 EXECUTORS = {
     "executor-device-plugin.yaml": [
         Act("list", "nodes"),
-        *(Act(verb, "configmaps", "nvidia-device-plugin") for verb in ("get", "create", "patch")),
+        *(Act(verb, "configmaps", PLUGIN, PLUGIN_CONFIGS) for verb in ("get", "patch")),
+        Act("create", "configmaps", PLUGIN),
     ],
     "executor-mig-manager.yaml": [
-        *(Act(verb, "configmaps", "gpu-operator") for verb in ("get", "create", "patch")),
-        *(Act(verb, "pods", "gpu-operator") for verb in ("patch", "delete")),
-        Act("get", "pods/log", "gpu-operator"),
+        *(Act(verb, "configmaps", OPERATOR, MIG_CONFIGS) for verb in ("get", "patch")),
+        Act("create", "configmaps", OPERATOR),
+        *(Act(verb, "pods", OPERATOR) for verb in ("patch", "delete")),
+        Act("get", "pods/log", OPERATOR),
     ],
 }
 
@@ -222,7 +233,7 @@ def test_executor_brings_its_rights_along_and_takes_them_away(
     install(plane, file)
     try:
         wait_until(lambda: all(may(plane, user, act) for act in wanted), "them", timeout_s=30)
-        refused = OURS["slicedesk-worker"][1]
+        refused = [*OURS["slicedesk-worker"][1], *NO_EXECUTORS_WORK]
         assert [act for act in refused if may(plane, user, act)] == []
     finally:
         remove(plane, file)
