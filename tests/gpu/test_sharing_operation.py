@@ -315,7 +315,7 @@ class KilledError(Exception):
     """The worker dies."""
 
 
-@pytest.mark.parametrize("writes", range(1, 12))
+@pytest.mark.parametrize("writes", range(1, 17))
 def test_a_worker_killed_after_any_write_is_resumed(
     cluster: SimulatedCluster, monkeypatch: pytest.MonkeyPatch, writes: int
 ) -> None:
