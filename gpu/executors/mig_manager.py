@@ -130,6 +130,11 @@ def names(entries: Entries, index: int) -> bool:
     return any(e.get("devices") == "all" or index in _listed(e) for e in entries)
 
 
+def can_be_judged(entries: Entries) -> bool:
+    """Say whether the GPUs that a configuration means can be told: not past a device filter."""
+    return not any(entry.get("device-filter") for entry in entries)
+
+
 def agrees(entries: Entries, observed: ObservedNode) -> bool:
     """Say whether the GPUs have the modes and counts that a configuration names."""
     for gpu in observed.gpus:

@@ -44,10 +44,13 @@ def check(context: Context) -> Look:
         configs = executor.read_configs(read_config_map(context))
     except ConfigMapError as error:
         return Fail("mig_config_map", "%(error)s", {"error": str(error)})
-    label = node.labels.get(MIG_CONFIG_LABEL)
-    if label in configs and not executor.agrees(configs[label], observed):
+    label = node.labels.get(MIG_CONFIG_LABEL, "")
+    named = configs.get(label)
+    if named is not None and not executor.can_be_judged(named):
+        named = None
+    if named is not None and not executor.agrees(named, observed):
         return _disagreement(node, label)
-    return _plan(context, observed, gpu, configs.get(label) if label else None)
+    return _plan(context, observed, gpu, named)
 
 
 def manager_pods(context: Context) -> list[Manifest]:

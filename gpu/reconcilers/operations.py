@@ -72,6 +72,9 @@ _LATE = {
     State.UNCORDONING: _("The node could not be given back to the scheduler in time."),
     State.ROLLING_BACK: _("The roll-back did not end in time."),
 }
+_LATE_BY_EXECUTOR = {
+    (Operation.Executor.MIG_MANAGER, State.APPLYING): _("mig-manager did not end in time."),
+}
 _MAX_ROUNDS = 100
 _RETRY_S = (0.5, 1.0, 2.0, 5.0)
 
@@ -104,7 +107,7 @@ def _drive(operation: Operation, cluster: Cluster) -> None:
 
 def _look(operation: Operation, cluster: Cluster) -> Look:
     if operation.deadline_at is not None and timezone.now() > operation.deadline_at:
-        return Fail("deadline", _LATE.get(State(operation.state), _("It took too long.")))
+        return Fail("deadline", _late(operation))
     try:
         return _HANDLERS[operation.executor][operation.state](Context(operation, cluster))
     except RefusedError as error:
@@ -116,6 +119,12 @@ def _look(operation: Operation, cluster: Cluster) -> Look:
         return Wait(_retry_in(operation), message, {"error": str(error)})
     except (PlanningError, UnreachableLayoutError, UnreadableProbeError) as error:
         return Fail("unplannable", "%(error)s", {"error": str(error)})
+
+
+def _late(operation: Operation) -> str:
+    state, executor = State(operation.state), Operation.Executor(operation.executor)
+    general = _LATE.get(state, _("It took too long."))
+    return _LATE_BY_EXECUTOR.get((executor, state), general)
 
 
 def _retry_in(operation: Operation) -> float:
