@@ -16,6 +16,7 @@ _HOUR = 60 * _MINUTE
 _DAY = 24 * _HOUR
 _MIB_PER_GIB = 1024
 TIMES = "\N{MULTIPLICATION SIGN}"
+_TIMES_KEPT = f"\N{NO-BREAK SPACE}{TIMES}\N{NO-BREAK SPACE}"
 
 
 def profiles_words(profiles: Iterable[str]) -> str:
@@ -42,7 +43,7 @@ def sharing_words(sharing: Mapping[str, Any]) -> str:
     """Return how a node's resources are shared, in words."""
     if sharing["strategy"] == Gpu.Sharing.NONE:
         return _("not shared")
-    parts = [f"{key} {TIMES} {count}" for key, count in sorted(sharing["replicas"].items())]
+    parts = [f"{key}{_TIMES_KEPT}{count}" for key, count in sorted(sharing["replicas"].items())]
     return f"{Gpu.Sharing(sharing['strategy']).label}: {', '.join(parts)}"
 
 

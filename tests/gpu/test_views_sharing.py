@@ -82,7 +82,7 @@ def test_the_node_says_how_it_is_shared_and_leads_to_the_form(admin: Client, nod
         }
     )
     again = text_of(admin.get("/nodes/n1/"))  # type: ignore[arg-type]  # a response
-    assert f"time-slicing: nvidia.com/gpu {TIMES} 4" in again
+    assert f"time-slicing: nvidia.com/gpu {TIMES} 4" in again.replace("\N{NO-BREAK SPACE}", " ")
 
 
 def test_the_form_offers_every_resource_of_the_node(admin: Client, node: Node) -> None:
