@@ -1,9 +1,11 @@
 """Layouts changed through mig-manager in the simulated lab: made, proved, undone, refused."""
 
+import time
 from pathlib import Path
 
 import pytest
 import yaml
+from django.utils import timezone
 
 from gpu.adapters.simulated import SimulatedCluster
 from gpu.adapters.simulated.operator_parts import CONFIG_MAP_NAME, NAMESPACE
@@ -11,6 +13,7 @@ from gpu.manifests import DEPLOY_PREFIX, MIG_CONFIG_LABEL, MIG_STATE_LABEL
 from gpu.models import Node, Operation
 from gpu.objects import PodObject
 from gpu.ports import CONFIG_MAP, POD
+from gpu.reconcilers import operations as driving
 from gpu.selectors.executors import executor_for
 from gpu.services import operations
 from tests import factories
@@ -88,6 +91,26 @@ def test_configuration_is_ours_named_by_its_content_and_never_edited(
     entry = next(e for e in configs[first] if e["devices"] == [EMPTY])
     assert entry == {"devices": [EMPTY], "mig-enabled": True, "mig-devices": {"7g.80gb": 1}}
     assert [e["devices"] for e in configs[first]] == [[0], [1], [2], [3]]  # those with MIG on
+
+
+def test_change_is_waited_for_as_long_as_it_takes(
+    cluster: SimulatedCluster, tmp_path: Path
+) -> None:
+    """With delays: the old state first, then pending, success, and the devices after it."""
+    drive(open_change(EMPTY, ("7g.80gb", 0)), cluster)
+    slow = SimulatedCluster(tmp_path / "lab.sqlite3", pace=0.3)
+    operation = open_change(EMPTY, ("1g.10gb", 0), ("3g.40gb", 4))
+    end = time.monotonic() + 60
+    heard = set()
+    while not operation.is_finished and time.monotonic() < end:
+        driving.advance(operation.pk, cluster=slow)
+        operation.refresh_from_db()
+        heard.add(operation.steps.last().said)  # type: ignore[union-attr]  # there is one
+        Operation.objects.filter(pk=operation.pk).update(next_look_at=timezone.now())
+        time.sleep(0.05)
+    assert (operation.state, operation.failure_said) == (State.DONE, "")
+    assert "mig-manager is changing the GPUs." in heard
+    assert on_gpu(slow) == [("1g.10gb", 0), ("3g.40gb", 4)]
 
 
 def test_operators_own_plugin_is_left_to_mig_manager(tmp_path: Path) -> None:
