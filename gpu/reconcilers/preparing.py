@@ -9,12 +9,13 @@ from gpu.executors.nvidia_smi import Target, lines_to, touched_devices, touched_
 from gpu.manifests import CORDONED_BY
 from gpu.models import Gpu, Operation
 from gpu.objects import PodObject
+from gpu.planning.node_sharing import NodeSharing
 from gpu.planning.observed import ObservedNode
 from gpu.planning.resources import node_resources
 from gpu.ports import NODE, POD, BlockedError, Scope
 from gpu.reconcilers import probing
 from gpu.reconcilers.looks import Context, Fail, Go, Look, Wait
-from gpu.selectors.sharing import proved_sharing
+from gpu.selectors.sharing import proved_sharing, sharing_of
 from gpu.selectors.tables import table_of
 from gpu.services import operations
 
@@ -121,9 +122,9 @@ def expected_resources(observed: ObservedNode) -> dict[str, int]:
     """Return what the node offers for what is on its GPUs and how they are shared."""
     uuids = [gpu.uuid for gpu in observed.gpus]
     rows = list(Gpu.objects.filter(uuid__in=uuids).select_related("node"))
-    proved = proved_sharing(rows[0].node) if rows else None
-    if proved is not None:
-        return proved.advertised(node_resources(gpu.setup() for gpu in observed.gpus))
+    sharing = sharing_of(rows[0].node) if rows else NodeSharing()
+    if sharing.replicas or (rows and proved_sharing(rows[0].node)):
+        return sharing.advertised(node_resources(gpu.setup() for gpu in observed.gpus))
     replicas = {row.uuid: row.replicas for row in rows}
     return node_resources(gpu.setup(replicas=replicas.get(gpu.uuid, 1)) for gpu in observed.gpus)
 

@@ -11,7 +11,7 @@ from django.db.models import Count, Exists, OuterRef, Prefetch, Q, QuerySet
 
 from gpu.models import Allocation, Gpu, GpuInstance, Node, Operation, ResourcePool
 from gpu.planning.resources import GpuSetup, node_resources
-from gpu.selectors.sharing import device_counts, proved_sharing
+from gpu.selectors.sharing import device_counts, proved_sharing, sharing_of
 
 STALE_AFTER = timedelta(minutes=2)  # the watcher confirms what it knows every 15 seconds
 
@@ -135,9 +135,9 @@ def pools_of(node: Node) -> QuerySet[ResourcePool]:
 
 
 def _expected(node: Node, gpus: Sequence[Gpu]) -> dict[str, int]:
-    proved = proved_sharing(node)
-    if proved is not None:
-        return proved.advertised(device_counts(gpus))
+    sharing = sharing_of(node)
+    if sharing.replicas or proved_sharing(node):
+        return sharing.advertised(device_counts(gpus))
     return node_resources(
         GpuSetup(
             is_mig_enabled=gpu.is_mig_enabled,

@@ -49,7 +49,10 @@ def labelled_sharing(node: Node) -> NodeSharing:
 def shares_of(gpu: Gpu, resource: str) -> int:
     """Return how often each device of a resource of a GPU is advertised; reads the GPU's node."""
     proved = proved_sharing(gpu.node)
-    return gpu.replicas if proved is None else proved.shares_of(resource)
+    if proved is not None:
+        return proved.shares_of(resource)
+    # The row has one number, that of whole GPUs; instances have labels of their own.
+    return labelled_sharing(gpu.node).shares_of(resource) if gpu.is_mig_enabled else gpu.replicas
 
 
 def key_of(gpu: Gpu, resource: str) -> str:

@@ -3,7 +3,7 @@
 from gpu.models import Gpu, Node
 from gpu.planning.node_sharing import NodeSharing
 from gpu.planning.resources import WHOLE_GPU
-from gpu.selectors.sharing import CONFIG_LABEL, proved_sharing, sharing_of
+from gpu.selectors.sharing import CONFIG_LABEL, sharing_of
 
 
 def record_sharing(node_id: int, sharing: NodeSharing, *, config: str) -> None:
@@ -25,11 +25,11 @@ def record_sharing(node_id: int, sharing: NodeSharing, *, config: str) -> None:
 def shown_sharing(node: Node, *, is_mig_enabled: bool) -> tuple[str, int]:
     """Return strategy and shares that the row of a GPU of the node carries.
 
-    The row has one number. What is proved is known for each resource, so a GPU with MIG on carries
-    its shares there and none in the row.
+    The row has one number, that of whole GPUs: instances of several profiles on one GPU may have
+    several, which are the node's.
     """
     sharing = sharing_of(node)
-    if is_mig_enabled and proved_sharing(node) is not None:
+    if is_mig_enabled:
         return Gpu.Sharing.NONE, 1
     shares = sharing.shares_of(WHOLE_GPU)
     return (Gpu.Sharing(sharing.strategy) if shares > 1 else Gpu.Sharing.NONE), shares
