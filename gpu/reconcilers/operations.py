@@ -17,6 +17,7 @@ from gpu.reconcilers import (
     mig_manager,
     mig_manager_applying,
     mig_manager_back,
+    planned,
     preparing,
     proving,
     rolling_back,
@@ -34,6 +35,7 @@ State = Operation.State
 type _Handlers = dict[str, Callable[[Context], Look]]
 
 _COMMON: _Handlers = {
+    State.PLANNED: planned.begin,
     State.CORDONING: preparing.cordon,
     State.DRAINING: preparing.drain,
     State.RESTARTING_PLUGIN: proving.restart_plugin,
@@ -147,6 +149,8 @@ def _record(operation: Operation, look: Go | Again | Fail) -> Operation:
 
 def _fail(operation: Operation, code: str, progress: Progress) -> Operation:
     state = State(operation.state)
+    if state == State.PLANNED:
+        return operations.fail(operation, State.ROLLED_BACK, code, progress)
     if state in {State.ROLLING_BACK, State.UNCORDONING}:
         return outcomes.give_up(operation, code, progress)
     return operations.fail(operation, State.ROLLING_BACK, code, progress)

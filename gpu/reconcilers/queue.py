@@ -13,6 +13,7 @@ from gpu.reconcilers.namespaces import NamespaceBusyError
 from gpu.selectors.fit import fit_request
 from gpu.services import endings, outcomes, placing
 from gpu.services.errors import NoRoomError, QuotaExceededError, ServiceError
+from gpu.services.freezes import FrozenError
 from tenants.models import Tenant
 
 _log = structlog.get_logger(__name__)
@@ -112,6 +113,9 @@ def _start_changes(allocation: Allocation) -> None:
     try:
         while placing.start_next_change(allocation.pk):
             pass
+    except FrozenError as error:
+        until = error.freeze.ends_at.isoformat()
+        placing.mark_held_up(allocation.slice_request_id, "frozen", until=until)
     except ServiceError as error:
         _log.info("request.change_waits", allocation=allocation.pk, error=str(error))
 

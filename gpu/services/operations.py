@@ -8,9 +8,11 @@ from django.conf import settings
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext_noop
 
 from gpu import dispatch
 from gpu.models import Gpu, Node, Operation, OperationStep, SliceRequest
+from gpu.services import freezes
 from gpu.services.errors import ServiceError, WrongStateError
 from portal.audit import services as audit
 from tenants.models import User
@@ -26,6 +28,9 @@ DEADLINES = {
     Operation.State.UNCORDONING: timedelta(minutes=2),
     Operation.State.ROLLING_BACK: timedelta(minutes=20),
 }
+
+CAN_BE_CALLED_OFF = (Operation.State.PLANNED, Operation.State.DRAINING)
+_CALLED_OFF = gettext_noop("Called off by %(who)s; nothing was changed.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +50,10 @@ class Change:
     reason: str = ""
     slice_request: SliceRequest | None = None
     undoes: Operation | None = None
+    start_at: datetime | None = None
+    wait_hours: int | None = None
+    expected: dict[str, Any] | None = None
+    """The layout that the preview showed; a change that starts later asks for it again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +75,12 @@ def open_operation(change: Change, *, actor: User | None) -> Operation:
     node = Node.objects.select_for_update().get(pk=_node_id(change))
     gpu = None if change.gpu is None else Gpu.objects.select_for_update().get(pk=change.gpu.pk)
     _refuse_if_unfit(node, gpu)
+    freezes.refuse_if_frozen(node, change.start_at or timezone.now())
     try:
         with transaction.atomic():
             operation = _create(change, node, actor)
     except IntegrityError as error:
-        raise ServiceError(
-            _("%(node)s is being changed already; wait until that operation has ended.")
-            % {"node": node.name}
-        ) from error
+        raise _busy(node) from error
     audit.record(
         "operation.opened",
         f"node/{node.name}",
@@ -88,13 +95,27 @@ def open_operation(change: Change, *, actor: User | None) -> Operation:
     return operation
 
 
+def _busy(node: Node) -> ServiceError:
+    """Return the refusal of a second change, with who is changing the node and what."""
+    other = Operation.objects.under_way().select_related("opened_by").filter(node=node).first()
+    who = other.opened_by.display_name if other and other.opened_by else _("the portal")
+    return ServiceError(
+        _(
+            "%(node)s is being changed already by %(who)s (operation %(number)s); wait until that"
+            " operation has ended."
+        )
+        % {"node": node.name, "who": who, "number": other.pk if other else "?"}
+    )
+
+
 def _create(change: Change, node: Node, actor: User | None) -> Operation:
     now = timezone.now()
+    is_later = change.start_at is not None
     operation = Operation.objects.create(
         node=node,
         gpu=change.gpu,
         executor=change.executor,
-        state=Operation.State.APPROVED,
+        state=Operation.State.PLANNED if is_later else Operation.State.APPROVED,
         desired=change.desired,
         named_pods=list(change.named_pods),
         pods_in_the_way=change.pods_in_the_way,
@@ -102,17 +123,24 @@ def _create(change: Change, node: Node, actor: User | None) -> Operation:
         undoes=change.undoes,
         opened_by=actor,
         reason=change.reason,
-        deadline_at=now + DEADLINES[Operation.State.APPROVED],
-        next_look_at=now,
+        memory=_wishes(change),
+        start_at=change.start_at,
+        deadline_at=None if is_later else now + DEADLINES[Operation.State.APPROVED],
+        next_look_at=change.start_at or now,
     )
     OperationStep.objects.create(
         operation=operation,
         state=Operation.State.PLANNED,
-        outcome=OperationStep.Outcome.DONE,
-        finished_at=now,
+        outcome=OperationStep.Outcome.RUNNING if is_later else OperationStep.Outcome.DONE,
+        finished_at=None if is_later else now,
         evidence={"desired": change.desired, "named_pods": list(change.named_pods)},
     )
     return operation
+
+
+def _wishes(change: Change) -> dict[str, Any]:
+    wishes = {"wait_hours": change.wait_hours, "expected": change.expected}
+    return {key: value for key, value in wishes.items() if value is not None}
 
 
 @transaction.atomic(durable=True)
@@ -146,6 +174,30 @@ def undo_operation(operation_id: int, *, actor: User) -> Operation:
         ),
         actor=actor,
     )
+
+
+@transaction.atomic(durable=True)
+def call_off(operation_id: int, *, actor: User) -> Operation:
+    """Stop an operation that is planned or waits for Pods; its node is given back.
+
+    Raises `WrongStateError` once it writes to the GPU: from then on it ends by itself.
+    """
+    row = Operation.objects.select_for_update(of=("self",)).get(pk=operation_id)
+    if row.state not in CAN_BE_CALLED_OFF:
+        raise WrongStateError(
+            _("This operation cannot be called off any more; undo it when it is done.")
+        )
+    # A worker that is at it loses its lease here, and with it the right to go on.
+    row.lease_holder, row.lease_until, row.next_look_at = "", None, timezone.now()
+    row.save(update_fields=["lease_holder", "lease_until", "next_look_at"])
+    is_planned = row.state == Operation.State.PLANNED
+    state = Operation.State.ROLLED_BACK if is_planned else Operation.State.ROLLING_BACK
+    said = Progress(message=_CALLED_OFF, params={"who": actor.display_name})
+    audit.record("operation.called_off", f"node/{row.node.name}", actor=actor, operation=row.pk)
+    called_off = _record_failure(row, state, "called_off", said)
+    Operation.objects.filter(pk=row.pk).update(lease_until=None)
+    dispatch.wake(dispatch.RECONCILE_OPERATION, row.pk)
+    return called_off
 
 
 def claim_operation(operation_id: int, *, holder: str) -> Operation | None:
@@ -317,7 +369,7 @@ def _enter(row: Operation, state: str) -> Operation:
     row.state_since = now
     is_final = state in Operation.FINAL_STATES
     row.finished_at = now if is_final else None
-    row.deadline_at = None if is_final else now + DEADLINES[Operation.State(state)]
+    row.deadline_at = None if is_final else now + _patience(row, state)
     row.lease_until = now + _lease()
     row.save(update_fields=["state", "state_since", "finished_at", "deadline_at", "lease_until"])
     if is_final:
@@ -328,6 +380,14 @@ def _enter(row: Operation, state: str) -> Operation:
         )
     _announce(row)
     return Operation.objects.select_related("node", "gpu__model", "slice_request").get(pk=row.pk)
+
+
+def _patience(row: Operation, state: str) -> timedelta:
+    """Return how long a state may last; for how long Pods are waited for, an admin may say."""
+    hours = row.memory.get("wait_hours")
+    if state == Operation.State.DRAINING and hours:
+        return timedelta(hours=hours)
+    return DEADLINES[Operation.State(state)]
 
 
 def _announce(row: Operation) -> None:

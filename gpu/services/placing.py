@@ -87,6 +87,8 @@ def start_next_change(allocation_id: int) -> bool:
     )
     allocation.pending_changes = rest
     allocation.save(update_fields=["pending_changes", "placements"])
+    if allocation.slice_request.waiting_reason:
+        requests.set_state(allocation.slice_request, State.BEING_MADE)
     return True
 
 
@@ -105,7 +107,9 @@ def mark_ready(request_id: int) -> None:
 def mark_held_up(request_id: int, reason: str, **detail: Any) -> None:  # noqa: ANN401  # JSON
     """Say what keeps a slice that is being made from being ready."""
     slice_request = SliceRequest.objects.select_for_update().get(pk=request_id)
-    if slice_request.state == State.BEING_MADE and slice_request.waiting_detail != detail:
+    if slice_request.state != State.BEING_MADE:
+        return
+    if (slice_request.waiting_reason, slice_request.waiting_detail) != (reason, detail):
         requests.set_state(slice_request, State.BEING_MADE, waiting_reason=reason, **detail)
 
 

@@ -1,6 +1,7 @@
 """The layout editor: put a layout together, see what it means, confirm, start the operation."""
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, override
 
 from django import forms
@@ -8,16 +9,19 @@ from django.contrib import messages
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_http_methods, require_safe
 
 from gpu.models import Operation
 from gpu.planning.tables import GpuTable
 from gpu.selectors.executors import executor_for
+from gpu.selectors.freezes import freezes_on
 from gpu.selectors.gpus import MapGpu, gpu_seen
 from gpu.selectors.operations import open_operation_id
 from gpu.services.errors import ServiceError
 from gpu.services.operations import Change, start_operation
+from gpu.views.freezes import time_input
 from gpu.views.layout_editor import build_editor
 from gpu.views.layout_glyph import wished_row
 from gpu.views.layout_preview import Preview, preview_on_node, recuts_whole
@@ -69,12 +73,38 @@ class ConfirmForm(forms.Form):
         help_text=_("Kept in the audit trail and shown on the operation's page."),
         error_messages={"required": _("Say why, so that others can tell later.")},
     )
+    wait_hours = forms.IntegerField(
+        label=_("Wait at most (hours)"),
+        required=False,
+        initial=24,
+        min_value=1,
+        max_value=168,
+        help_text=_("If a Pod still runs then, the node is given back and nothing was changed."),
+    )
+    start_at = forms.DateTimeField(
+        label=_("Start at"),
+        required=False,
+        widget=time_input(),
+        help_text=_(
+            "Empty means now. Until then nothing is held; if the GPU has changed by then, the"
+            " change does not start."
+        ),
+    )
     node_name = forms.CharField(required=False, label=_("Name of the node"))
 
     def __init__(self, *args: Any, node: str, preview: Preview, **kwargs: Any) -> None:  # noqa: ANN401  # handed on
         super().__init__(*args, **kwargs)
         self._node = node
         self._preview = preview
+
+    def clean_start_at(self) -> datetime | None:
+        """Refuse a time that has passed."""
+        start_at: datetime | None = self.cleaned_data["start_at"]
+        if start_at is not None and start_at <= timezone.now():
+            raise forms.ValidationError(
+                _("This time has passed; choose a later one, or leave it empty to start now.")
+            )
+        return start_at
 
     @override
     def clean(self) -> None:
@@ -147,12 +177,18 @@ def layout_apply(request: PortalRequest, gpu_id: int) -> HttpResponse:
         pods_in_the_way=form.cleaned_data["pods_in_the_way"],
         named_pods=desk.preview.named_pods,
         reason=form.cleaned_data["reason"],
+        start_at=form.cleaned_data["start_at"],
+        wait_hours=form.cleaned_data["wait_hours"],
+        expected=desk.present.as_json(),
     )
     try:
         operation = start_operation(change, actor=request.user)
     except ServiceError as error:
         return _confirm_page(request, desk, form, status=409, problem=str(error.message))
-    messages.success(request, _("The operation has been started."))
+    if operation.start_at is None:
+        messages.success(request, _("The operation has been started."))
+    else:
+        messages.success(request, _("The operation is planned; it can be called off until then."))
     return redirect("gpu:operation-detail", operation.pk)
 
 
@@ -180,6 +216,8 @@ def _editor_context(request: PortalRequest, desk: Desk) -> dict[str, Any]:
     gpu = desk.row.seen.gpu
     return {
         "gpu": gpu,
+        "freezes": freezes_on(gpu.node_id, timezone.now()),
+        "may_change": True,
         "row": desk.row,
         "wanted_row": wished_row(desk.row, desk.table, desk.wish),
         "wish": desk.wish,
@@ -212,6 +250,7 @@ def _confirm_page(
         "form": form,
         "problem": problem or desk.problem,
         "under_way": open_operation_id(desk.row.seen.gpu.node_id),
+        "freezes": freezes_on(desk.row.seen.gpu.node_id, timezone.now()),
         "usual_duration": usual_words(),
     }
     return render_page(request, "gpu/layout_confirm.html", context, status=status)

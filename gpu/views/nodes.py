@@ -11,6 +11,7 @@ from django.views.decorators.http import require_safe
 
 from gpu.models import GpuModel, Node
 from gpu.selectors import nodes as selectors
+from gpu.selectors.freezes import freezes_on
 from gpu.selectors.gpus import gpus_of_node
 from gpu.selectors.nodes import Disagreement, NodeState, ResourceRow, Sight
 from gpu.selectors.occupancy import live_pods
@@ -132,6 +133,7 @@ def node_detail(request: PortalRequest, name: str) -> HttpResponse:
         "state": state,
         "state_words": STATE_WORDS[state],
         "under_way": under_way,
+        "freezes": freezes_on(node.pk, now),
         "resources": [
             _line(row) for row in selectors.resources_of(node, is_changing=under_way is not None)
         ],

@@ -10,6 +10,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from gpu.models import Operation
 from gpu.selectors import operations as selectors
+from gpu.selectors.freezes import freezes_on
 from gpu.selectors.gpus import gpu_seen
 from gpu.selectors.operations import OperationFilter
 from gpu.services import operations as services
@@ -61,6 +62,8 @@ def operation_list(request: PortalRequest) -> HttpResponse:
         "form": form,
         "page": page,
         "rows": [OperationRow.of(operation, now=now) for operation in page],
+        "freezes": freezes_on(None, now),
+        "may_change": request.user.may(Capability.CHANGE_GPUS),
         "is_filtered": any(request.GET.get(name) for name in form.fields),
         "live_token": live_token(request, "operations"),
     }
@@ -78,6 +81,8 @@ def operation_detail(request: PortalRequest, operation_id: int) -> HttpResponse:
         "recovery": recovery_of(operation),
         "row": None if operation.gpu_id is None else gpu_seen(operation.gpu_id),
         "may_undo": request.user.may(Capability.CHANGE_GPUS) and _can_be_undone(operation),
+        "may_call_off": request.user.may(Capability.CHANGE_GPUS)
+        and operation.state in services.CAN_BE_CALLED_OFF,
         "live_token": live_token(request, f"operation-{operation_id}"),
     }
     return render_page(

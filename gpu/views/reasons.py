@@ -92,6 +92,10 @@ _WAITING = {
         " the admins see what happened."
     ),
     "cluster": gettext_noop("The cluster does not answer at the moment; it is tried again."),
+    "frozen": gettext_noop(
+        "The GPU for it has to be changed first, and the admins let no change start for now. It"
+        " goes on by itself when they do."
+    ),
     "quota_not_kept": gettext_noop(
         "The cluster does not keep to the quota of your namespace yet; an admin has to look at it."
     ),

@@ -103,9 +103,15 @@ TABLE: dict[str, Address] = {
     "gpu:layout-preview": Address(ADMINS, arguments=of_gpu),
     "gpu:layout-confirm": Address(ADMINS, arguments=of_gpu),
     "gpu:layout-apply": Address(ADMINS, "post", arguments=of_gpu),
+    "gpu:gpu-service": Address(ADMINS, arguments=of_gpu),
+    "gpu:freeze-list": Address(ADMINS),
+    "gpu:freeze-lift": Address(
+        ADMINS, "post", arguments=lambda world: {"freeze_id": world["freeze"]}
+    ),
     "gpu:operation-list": Address(OVERSEERS),
     "gpu:operation-detail": Address(OVERSEERS, arguments=of_operation),
     "gpu:operation-undo": Address(ADMINS, arguments=of_operation),
+    "gpu:operation-call-off": Address(ADMINS, "post", arguments=of_operation),
     "gpu:node-list": Address(OVERSEERS),
     "gpu:node-detail": Address(OVERSEERS, arguments=lambda world: {"name": world["node"]}),
     "gpu:sharing-edit": Address(ADMINS, arguments=of_node),

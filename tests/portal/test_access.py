@@ -5,6 +5,7 @@ may see it.
 """
 
 from collections.abc import Iterator
+from datetime import timedelta
 
 import pytest
 from django.contrib.auth.models import AnonymousUser
@@ -15,7 +16,7 @@ from django.urls import URLPattern, URLResolver, get_resolver, reverse
 from django.utils import timezone
 
 from gpu.models import Gpu, Operation
-from gpu.services import allocations, placing, requests
+from gpu.services import allocations, freezes, placing, requests
 from tenants.models import User
 from tests import factories
 from tests.gpu.people import People, make_people
@@ -82,6 +83,12 @@ def world(people: People) -> World:
         "gpu": gpu.pk,
         "node": gpu.node.name,
         "operation": operation.pk,
+        "freeze": freezes.freeze(
+            None,
+            reason="A deadline",
+            ends_at=timezone.now() + timedelta(days=1),
+            actor=people.grace,
+        ).pk,
     }
 
 
