@@ -6,14 +6,23 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from gpu.planning.owners import owner_of
 from gpu.ports import Manifest
 
 GPU_PREFIX = "nvidia.com/"
 UNSCHEDULABLE_TAINT = "node.kubernetes.io/unschedulable"
 _FINAL_PHASES = frozenset({"Succeeded", "Failed"})
 _FACTORS = {
-    "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50,
-    "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15,
+    "Ki": 2**10,
+    "Mi": 2**20,
+    "Gi": 2**30,
+    "Ti": 2**40,
+    "Pi": 2**50,
+    "k": 10**3,
+    "M": 10**6,
+    "G": 10**9,
+    "T": 10**12,
+    "P": 10**15,
 }
 
 
@@ -70,6 +79,8 @@ class NodeObject:
     storage_bytes: int
     taints: tuple[Mapping[str, str], ...] = ()
     """Each with `key`, `value` and `effect`, in the node's order."""
+    gpu_owner: str = ""
+    """Who else divides its GPUs; empty when nobody is seen to."""
 
     @classmethod
     def from_manifest(cls, manifest: Manifest) -> "NodeObject":
@@ -94,6 +105,11 @@ class NodeObject:
             memory_bytes=parse_bytes(allocatable.get("memory", 0)),
             storage_bytes=parse_bytes(allocatable.get("ephemeral-storage", 0)),
             taints=tuple(_taint(taint) for taint in manifest.get("spec", {}).get("taints") or ()),
+            gpu_owner=owner_of(
+                meta.get("labels") or {},
+                meta.get("annotations") or {},
+                status.get("capacity") or {},
+            ),
         )
 
 

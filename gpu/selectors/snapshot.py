@@ -226,7 +226,7 @@ def _gpu(
         replicas=1 if is_mig else gpu.replicas,
         granted=0 if is_mig else sum(not device.is_free for device in devices),
         holders=() if is_mig else tuple(d.holder for d in devices if d.holder),
-        is_in_service=gpu.is_in_service,
+        is_in_service=gpu.is_in_service and not gpu.node.gpu_owner,
         is_changing=is_changing,
         is_recut_whole=executor_for(gpu.node) == Operation.Executor.MIG_MANAGER,
     )

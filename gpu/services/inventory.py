@@ -29,6 +29,7 @@ _NODE_FIELDS = (
     "storage_bytes",
     "kubelet_version",
     "taints",
+    "gpu_owner",
     "probed_boot_id",
     "observed_at",
 )
@@ -211,6 +212,7 @@ def _node_row(node: NodeObject, before: Node | None, now: datetime) -> Node:
         storage_bytes=node.storage_bytes,
         kubelet_version=node.kubelet_version,
         taints=[dict(taint) for taint in node.taints],
+        gpu_owner=node.gpu_owner,
         probed_boot_id=before.probed_boot_id if before is not None and is_same else "",
         observed_at=now,
     )

@@ -12,7 +12,7 @@ from django.utils.translation import gettext_noop
 
 from gpu import dispatch
 from gpu.models import Gpu, Node, Operation, OperationStep, SliceRequest
-from gpu.services import freezes
+from gpu.services import freezes, owners
 from gpu.services.errors import ServiceError, WrongStateError
 from portal.audit import services as audit
 from tenants.models import User
@@ -75,6 +75,7 @@ def open_operation(change: Change, *, actor: User | None) -> Operation:
     node = Node.objects.select_for_update().get(pk=_node_id(change))
     gpu = None if change.gpu is None else Gpu.objects.select_for_update().get(pk=change.gpu.pk)
     _refuse_if_unfit(node, gpu)
+    owners.refuse_if_owned(node)
     freezes.refuse_if_frozen(node, change.start_at or timezone.now())
     try:
         with transaction.atomic():

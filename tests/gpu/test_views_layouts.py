@@ -117,6 +117,13 @@ def test_the_preview_names_pods_steps_commands_and_counts(admin: Client, gpu: Gp
     assert "n1 is cordoned" in text
 
 
+def test_a_pod_that_would_lose_its_local_data_is_marked(admin: Client, gpu: Gpu) -> None:
+    use(gpu, "3g.20gb", 4)
+    assert "loses what it keeps on the node" not in page(admin, gpu, "layout/preview/", "")
+    GpuPod.objects.update(has_local_data=True)
+    assert "loses what it keeps on the node" in page(admin, gpu, "layout/preview/", "")
+
+
 def test_the_wanted_bar_shows_what_would_be(admin: Client, gpu: Gpu) -> None:
     use(gpu, "3g.20gb", 4)
 
