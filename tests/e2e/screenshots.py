@@ -72,6 +72,9 @@ SHOTS = (
     Shot("layout-editor", "grace", "/gpus/", ".gpu-map a.glyph"),
     Shot("nodes", "grace", "/nodes/"),
     Shot("node", "grace", "/nodes/", "main td a"),
+    Shot("sharing", "grace", "/nodes/", "main td a"),
+    Shot("gpu-service", "grace", "/gpus/", ".gpu-map a.glyph"),
+    Shot("freezes", "grace", "/freezes/"),
     Shot("operations", "grace", "/operations/"),
     Shot("operation", "grace", "/operations/", "main td a"),
     Shot("audit", "grace", "/audit/"),
@@ -79,7 +82,7 @@ SHOTS = (
     Shot("not-found", "ada", "/nowhere/"),
     Shot("not-for-your-role", "ada", "/overview/"),
 )
-_LAST_STEPS = {"layout-editor": "layout/"}
+_LAST_STEPS = {"layout-editor": "layout/", "sharing": "sharing/", "gpu-service": "service/"}
 _WISHES = (
     ("12", "Fine-tuning of a protein folding model on the March data of three institutes"),
     ("38", "Evaluation of checkpoints"),
