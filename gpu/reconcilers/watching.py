@@ -21,7 +21,7 @@ from gpu.services import inventory
 
 _log = structlog.get_logger(__name__)
 
-_BATCH_S = 0.03
+_BATCH_S = 0.01
 _BEAT_S = 1.0
 
 

@@ -88,7 +88,8 @@ def operate(cluster: KubernetesCluster, node: str) -> str:
         driving.advance(operation.pk, cluster=cluster)
         operation.refresh_from_db()
         time.sleep(0.2)
-    return f"{operation.state} {operation.failure_said}".strip()
+    said = "" if operation.is_finished else [step.said for step in operation.steps.all()][-1]
+    return f"{operation.state} {operation.failure_said or said}".strip()
 
 
 def bare_pod(namespace: str) -> Manifest:
