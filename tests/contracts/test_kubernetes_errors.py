@@ -7,7 +7,6 @@ refusal and each silence becomes one of the port's errors, in words that hold no
 import json
 import threading
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -25,7 +24,6 @@ from gpu.ports import (
     Cluster,
     ClusterError,
     ConflictError,
-    Endpoint,
     GoneError,
     NotFoundError,
     RefusedError,
@@ -257,27 +255,6 @@ def test_log_that_cannot_be_asked_for(server: HTTPServer, cluster: Cluster) -> N
 def test_log_is_text_whatever_its_bytes(server: HTTPServer, cluster: Cluster) -> None:
     answer(server, f"{PODS}/p/log", Response(b"caf\xe9\n", status=200))
     assert cluster.read_log("p", "team") == "caf\N{REPLACEMENT CHARACTER}\n"
-
-
-def test_token_is_asked_for_and_read(server: HTTPServer, cluster: Cluster) -> None:
-    path = "/api/v1/namespaces/team/serviceaccounts/member/token"
-    granted = {"status": {"token": TOKEN, "expirationTimestamp": "2026-12-01T10:00:00Z"}}
-    server.expect_request(path, method="POST").respond_with_json(granted, status=201)
-    token = cluster.request_token("member", "team", lifetime_s=3600)
-    assert (token.text, token.ends_at) == (TOKEN, datetime(2026, 12, 1, 10, tzinfo=UTC))
-    [(request, _)] = server.log
-    assert request.get_json()["spec"] == {"expirationSeconds": 3600}
-
-
-def test_token_answer_without_a_token_is_told(server: HTTPServer, cluster: Cluster) -> None:
-    path = "/api/v1/namespaces/team/serviceaccounts/member/token"
-    server.expect_request(path, method="POST").respond_with_json({"status": {}}, status=201)
-    with pytest.raises(UnreachableError, match="holds none"):
-        cluster.request_token("member", "team", lifetime_s=3600)
-
-
-def test_endpoint_is_ours(server: HTTPServer, cluster: Cluster) -> None:
-    assert cluster.endpoint() == Endpoint(f"http://127.0.0.1:{server.port}")
 
 
 def test_list_reads_every_page(server: HTTPServer, cluster: Cluster) -> None:
