@@ -22,7 +22,8 @@ class NamespaceBusyError(Exception):
 def sync_namespace(tenant: Tenant, *, cluster: Cluster) -> str:
     """Write namespace, limits, quota and members' account; return what of the limits is not kept.
 
-    Each limit is tried out with a Pod that would exceed it. Idempotent. An empty answer means that a Pod above each limit was refused.
+    Each limit is tried out with a Pod that would exceed it. Idempotent. An empty answer means that
+    a Pod above each limit was refused.
     """
     holder = str(uuid.uuid4())
     if not namespaces.claim_namespace(tenant, holder=holder):
