@@ -131,7 +131,7 @@ class OperationRow:
         """Put an operation into words."""
         return cls(
             operation=operation,
-            before=layout_words(operation.previous),
+            before=layout_words(operation.previous or operation.memory.get("expected")),
             after=layout_words(operation.desired),
             duration=_seconds_between(operation.opened_at, operation.finished_at or now),
             tone=tone_of(operation),
@@ -154,7 +154,7 @@ class OperationStory:
         """Tell an operation whose steps are loaded."""
         happened = [_step(operation, step, now) for step in operation.steps.all()]
         return cls(
-            before=layout_words(operation.previous),
+            before=layout_words(operation.previous or operation.memory.get("expected")),
             after=layout_words(operation.desired),
             steps=(*happened, *_to_come(operation, happened)),
             duration=_seconds_between(operation.opened_at, operation.finished_at or now),
@@ -172,6 +172,8 @@ def tone_of(operation: Operation) -> str:
             return "bad"
         case State.ROLLED_BACK | State.ROLLING_BACK:
             return "warn"
+        case State.PLANNED:
+            return "wait"
         case _:
             return "busy"
 
