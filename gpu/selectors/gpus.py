@@ -24,6 +24,7 @@ class GpuState(StrEnum):
     IDLE = "idle"
     CHANGING = "changing"
     OUT_OF_SERVICE = "out_of_service"
+    DRIFTED = "drifted"
     UNKNOWN = "unknown"
     NO_MIG = "no_mig"
 
@@ -106,6 +107,7 @@ def states_of(seen: GpuOccupancy, table: GpuTable | None) -> frozenset[GpuState]
         GpuState.UNKNOWN: Use.UNKNOWN in uses or gpu.observed_at is None,
         GpuState.CHANGING: seen.is_changing,
         GpuState.OUT_OF_SERVICE: not gpu.is_in_service,
+        GpuState.DRIFTED: gpu.drift_since is not None,
         GpuState.NO_MIG: table is None,
         GpuState.ROOM: gpu.is_in_service and (Use.FREE in uses or _has_uncut_slices(seen, table)),
     }

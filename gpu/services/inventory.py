@@ -73,6 +73,7 @@ def record_nodes(nodes: Iterable[NodeObject], *, now: datetime, is_complete: boo
         Node, [_values(rows[name]) for name in sorted(changed)], key="name", update=_NODE_FIELDS
     )
     Node.objects.filter(name__in=rows.keys() - changed).update(observed_at=now)
+    _read_anew({name for name in changed if _offers_otherwise(before.get(name), rows[name])})
     if is_complete:
         gone = {name for name, row in before.items() if row.is_present and name not in rows}
         Node.objects.filter(name__in=gone).update(is_present=False, is_ready=False)
@@ -81,6 +82,17 @@ def record_nodes(nodes: Iterable[NodeObject], *, now: datetime, is_complete: boo
         dispatch.announce("gpus", "nodes", *(f"node-{name}" for name in sorted(changed)))
         _close_new_keys({key for name in changed & rows.keys() for key in rows[name].capacity})
     return changed
+
+
+def _offers_otherwise(before: Node | None, after: Node) -> bool:
+    return before is not None and before.allocatable != after.allocatable
+
+
+def _read_anew(names: set[str]) -> None:
+    """Have the GPUs of nodes read again that offer other devices, by nobody's order of ours."""
+    Node.objects.filter(name__in=names).exclude(
+        Exists(Operation.objects.under_way().filter(node=OuterRef("pk")))
+    ).update(probed_at=None, probe_requested_at=None)
 
 
 def _close_new_keys(keys: set[str]) -> None:

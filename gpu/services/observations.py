@@ -12,7 +12,7 @@ from gpu.planning.catalogue import NotMigCapableError, UnknownGpuError, find_tab
 from gpu.planning.errors import PlanningError
 from gpu.planning.observed import ObservedGpu, ObservedNode
 from gpu.planning.tables import GpuTable, table_from_json, table_to_json
-from gpu.services import pools
+from gpu.services import drift, pools
 from gpu.services.sharing import shown_sharing
 
 
@@ -30,12 +30,14 @@ def record_observation(
     Gpu.objects.filter(node=node).exclude(uuid__in=uuids).update(is_present=False)
     for gpu in observed.gpus:
         _record_gpu(node, gpu, now)
+    is_new_boot = node.probed_boot_id not in {"", node.boot_id}
     node.probed_at = now
     node.probed_boot_id = node.boot_id
     node.probe_error = ""
     node.driver_version = observed.gpus[0].driver_version if observed.gpus else ""
     node.save(update_fields=["probed_at", "probed_boot_id", "probe_error", "driver_version"])
     if is_settled:
+        drift.compare_with_desired(node, is_new_boot=is_new_boot, now=now)
         pools.refresh_pools()
     dispatch.announce("gpus", f"node-{node.name}", *_gpu_topics(node))
 

@@ -34,6 +34,8 @@ VERBS = {
     "operation.needs_operator": _("left an operation to an admin"),
     "freeze.set": _("let no change start for a time"),
     "freeze.lifted": _("lifted a change freeze"),
+    "gpu.drifted": _("found a GPU not as ordered"),
+    "gpu.drift_accepted": _("accepted a GPU as it is"),
     "gpu.out_of_service": _("took a GPU out of service"),
     "gpu.in_service": _("put a GPU back in service"),
     "tenant.created": _("created a tenant"),

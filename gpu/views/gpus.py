@@ -7,16 +7,21 @@ from itertools import groupby
 from typing import Any
 
 from django import forms
+from django.contrib import messages
 from django.http import Http404, HttpResponse
+from django.shortcuts import get_object_or_404, redirect
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
-from django.views.decorators.http import require_safe
+from django.views.decorators.http import require_POST, require_safe
 
 from gpu.models import Gpu, Node
 from gpu.planning.tables import GpuTable
 from gpu.selectors.gpus import GpuMap, GpuState, MapFilter, MapGpu, gpu_map, gpu_seen
 from gpu.selectors.nodes import NodeState, Sight, state_of
 from gpu.selectors.operations import OperationFilter, newest_done_id, operations_for_list
+from gpu.services.drift import DriftCause, accept_layout, layout_now
+from gpu.services.errors import ServiceError
+from gpu.views.layout_wish import stored_wish
 from gpu.views.nodes import STATE_WORDS
 from gpu.views.pages import live_token, page_of, render_page, requires
 from gpu.views.timelines import OperationRow
@@ -36,6 +41,7 @@ GPU_STATE_WORDS = {
     GpuState.IDLE: _("granted but idle"),
     GpuState.CHANGING: _("changing"),
     GpuState.OUT_OF_SERVICE: _("out of service"),
+    GpuState.DRIFTED: _("not as ordered"),
     GpuState.UNKNOWN: _("holder unknown"),
     GpuState.NO_MIG: _("cannot do MIG"),
 }
@@ -145,6 +151,28 @@ def gpu_map_page(request: PortalRequest) -> HttpResponse:
     return render_page(request, "gpu/gpu_map.html", context, fragments=("gpu-map",))
 
 
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """A layout that is not the one that was ordered."""
+
+    ordered: str
+    ordered_text: str
+    seen: str
+    cause: str
+
+    @classmethod
+    def of(cls, gpu: Gpu) -> "Drift | None":
+        """Put the drift of a GPU into words; None for one that is as ordered."""
+        if gpu.drift_since is None or gpu.desired_layout is None:
+            return None
+        return cls(
+            layout_words(gpu.desired_layout),
+            stored_wish(gpu.desired_layout).text,
+            layout_words(layout_now(gpu)),
+            str(DriftCause(gpu.drift_cause).label),
+        )
+
+
 @require_safe
 @requires(*_READERS)
 def gpu_detail(request: PortalRequest, gpu_id: int) -> HttpResponse:
@@ -163,10 +191,24 @@ def gpu_detail(request: PortalRequest, gpu_id: int) -> HttpResponse:
         "history": [OperationRow.of(operation, now=now) for operation in history],
         "undoable_id": newest_done_id(gpu.node, gpu),
         "may_change": request.user.may(Capability.CHANGE_GPUS),
+        "drift": Drift.of(gpu),
         "seen_at": gpu.node.observed_at,
         "live_token": live_token(request, f"gpu-{gpu.pk}", "gpus"),
     }
     return render_page(request, "gpu/gpu_detail.html", context, fragments=("gpu-facts",))
+
+
+@require_POST
+@requires(Capability.CHANGE_GPUS)
+def gpu_accept(request: PortalRequest, gpu_id: int) -> HttpResponse:
+    """Take what is on a GPU for what was ordered."""
+    try:
+        accept_layout(get_object_or_404(Gpu, pk=gpu_id).pk, actor=request.user)
+    except ServiceError as error:
+        messages.error(request, str(error.message))
+    else:
+        messages.success(request, _("What is on the GPU counts as ordered now."))
+    return redirect("gpu:gpu-detail", gpu_id)
 
 
 def _states(row: MapGpu) -> str:

@@ -103,6 +103,7 @@ TABLE: dict[str, Address] = {
     "gpu:layout-preview": Address(ADMINS, arguments=of_gpu),
     "gpu:layout-confirm": Address(ADMINS, arguments=of_gpu),
     "gpu:layout-apply": Address(ADMINS, "post", arguments=of_gpu),
+    "gpu:gpu-accept": Address(ADMINS, "post", arguments=of_gpu),
     "gpu:gpu-service": Address(ADMINS, arguments=of_gpu),
     "gpu:freeze-list": Address(ADMINS),
     "gpu:freeze-lift": Address(
