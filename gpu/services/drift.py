@@ -17,7 +17,7 @@ class DriftCause(models.TextChoices):
     """Why a layout is not as ordered, as far as can be told."""
 
     REBOOT = "reboot", _("the node was started anew")
-    FOREIGN = "foreign", _("it was changed by somebody else")
+    FOREIGN = "foreign", _("it was changed outside of the portal")
 
 
 def layout_now(gpu: Gpu) -> dict[str, Any]:
@@ -63,6 +63,8 @@ def accept_layout(gpu_id: int, *, actor: User) -> None:
     gpu = Gpu.objects.select_for_update(of=("self",)).select_related("node").get(pk=gpu_id)
     if gpu.drift_since is None:
         raise WrongStateError(_("This GPU is as ordered; there is nothing to accept."))
+    if Operation.objects.under_way().filter(node=gpu.node).exists():
+        raise WrongStateError(_("The node is being changed; look again when that has ended."))
     seen = layout_now(gpu)
     audit.record(
         "gpu.drift_accepted",

@@ -92,7 +92,7 @@ def _read_anew(names: set[str]) -> None:
     """Have the GPUs of nodes read again that offer other devices, by nobody's order of ours."""
     Node.objects.filter(name__in=names).exclude(
         Exists(Operation.objects.under_way().filter(node=OuterRef("pk")))
-    ).update(probed_at=None, probe_requested_at=None)
+    ).update(probed_boot_id="", probe_requested_at=None)
 
 
 def _close_new_keys(keys: set[str]) -> None:

@@ -32,7 +32,8 @@ def record_observation(
         _record_gpu(node, gpu, now)
     is_new_boot = node.probed_boot_id not in {"", node.boot_id}
     node.probed_at = now
-    node.probed_boot_id = node.boot_id
+    if is_settled:  # a reboot in the middle of an operation is looked at once more after it
+        node.probed_boot_id = node.boot_id
     node.probe_error = ""
     node.driver_version = observed.gpus[0].driver_version if observed.gpus else ""
     node.save(update_fields=["probed_at", "probed_boot_id", "probe_error", "driver_version"])

@@ -12,7 +12,9 @@ from gpu.models import Gpu, Node
 from gpu.planning.observed import ObservedGpu, ObservedInstance, ObservedNode
 from gpu.planning.placements import Placement
 from gpu.reconcilers.inventory import read_unread_nodes
-from gpu.services import operations
+from gpu.services import drift, operations
+from gpu.services.errors import WrongStateError
+from gpu.services.inventory import nodes_to_probe
 from gpu.services.observations import record_observation
 from gpu.services.operations import Change
 from portal.audit.models import AuditEvent
@@ -89,6 +91,30 @@ def test_the_page_says_it_and_accepts_it(people: People, node: Node) -> None:
     assert "nothing to accept" in text
 
 
+def test_nothing_is_judged_or_accepted_while_the_node_is_changed(
+    people: People, node: Node
+) -> None:
+    see(node, CUT)
+    gpu = see(node, BARE)
+    Node.objects.filter(pk=node.pk).update(is_ready=True)
+    change = Change(gpu=gpu, desired={"mig": True, "instances": []})
+    operations.start_operation(change, actor=people.grace)
+
+    with pytest.raises(WrongStateError, match="being changed"):
+        drift.accept_layout(gpu.pk, actor=people.grace)
+
+    since = gpu.drift_since
+    assert see(node, CUT).drift_since == since
+
+
+def test_a_reboot_in_the_middle_of_an_operation_is_looked_at_again(node: Node) -> None:
+    see(node, CUT)
+    Node.objects.filter(pk=node.pk).update(boot_id="second", is_ready=True)
+    record_observation(node.pk, ObservedNode((CUT,)), now=timezone.now(), is_settled=False)
+
+    assert [row.pk for row in nodes_to_probe()] == [node.pk]
+
+
 def test_managers_read_and_change_nothing(people: People, node: Node) -> None:
     see(node, CUT)
     gpu = see(node, BARE)
@@ -98,7 +124,9 @@ def test_managers_read_and_change_nothing(people: People, node: Node) -> None:
     assert "Accept what is there" not in text
 
 
-def test_a_foreign_edit_is_found_by_what_the_node_offers(people: People, tmp_path: Path) -> None:
+def test_other_offers_have_the_node_read_again_and_drift_found(
+    people: People, tmp_path: Path
+) -> None:
     cluster: SimulatedCluster = make_lab(tmp_path, nodes=[H200])
     gpu = Gpu.objects.select_related("node").get(index=1, node__name=H200)
     desired = {"mig": True, "instances": [["3g.71gb", 4]]}
@@ -116,7 +144,7 @@ def test_a_foreign_edit_is_found_by_what_the_node_offers(people: People, tmp_pat
     node = Node.objects.get(name=H200)
     Node.objects.filter(pk=node.pk).update(allocatable={**node.allocatable, "nvidia.com/gpu": 99})
     take_over(cluster)
-    assert Node.objects.get(name=H200).probed_at is None
+    assert Node.objects.get(name=H200).probed_boot_id == ""
     while read_unread_nodes(cluster=cluster):
         pass
 
