@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 
 from gpu.models import Allocation, Gpu, GpuPod, Node, ResourcePool
 from gpu.planning.node_sharing import NodeSharing, changed_resources
@@ -10,15 +9,8 @@ from gpu.planning.resources import WHOLE_GPU
 from gpu.planning.sharing import SharingStrategy
 from gpu.selectors.occupancy import live_pods
 from gpu.selectors.sharing import device_counts, sharing_of
-from gpu.views.layout_preview import CountChange, GrantShortage
+from gpu.views.layout_preview import CountChange, Fate, GrantShortage
 from gpu.views.wording import gib_words
-
-
-class Fate(StrEnum):
-    """What becomes of a Pod that is evicted."""
-
-    COMES_BACK = "comes_back"
-    LOST = "lost"
 
 
 @dataclass(frozen=True, slots=True)
