@@ -31,8 +31,13 @@ class Context:
         return self.operation.memory.get(key)
 
     def object_name(self, *parts: object) -> str:
-        """Return the name of an object that belongs to this operation alone."""
-        return manifests.object_name("slicedesk-op", self.operation.pk, *parts)
+        """Return the name of an object that belongs to this operation alone.
+
+        The moment it was opened tells it from an operation of the same number in an installation
+        that was there before, whose finished Jobs stay in the cluster for an hour.
+        """
+        opened = format(int(self.operation.opened_at.timestamp() * 1000), "x")
+        return manifests.object_name("slicedesk-op", self.operation.pk, opened, *parts)
 
     @property
     def labels(self) -> dict[str, str]:

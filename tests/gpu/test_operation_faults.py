@@ -1,5 +1,6 @@
 """Operations in the simulated lab: what can go wrong does, and the end is always a clean one."""
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from gpu.models import Gpu, GpuInstance, Operation
 from gpu.objects import NodeObject, PodObject
 from gpu.ports import NODE, POD, Scope
 from gpu.reconcilers import operations as driving
+from gpu.reconcilers.looks import Context
 from gpu.services import operations
 from gpu.services.errors import ServiceError
 from gpu.services.operations import Change
@@ -194,3 +196,16 @@ def test_node_that_somebody_had_cordoned_stays_cordoned(cluster: SimulatedCluste
 
 def _said(operation: Operation, state: str) -> str:
     return " ".join(step.said for step in operation.steps.filter(state=state))
+
+
+def test_objects_of_an_earlier_installation_are_never_taken_for_ones_own(
+    cluster: SimulatedCluster,
+) -> None:
+    now = timezone.now()
+    ours, before = (
+        Context(Operation(pk=1, opened_at=opened), cluster)
+        for opened in (now, now - timedelta(minutes=20))
+    )
+
+    assert ours.object_name("apply", 1) != before.object_name("apply", 1)
+    assert ours.object_name("apply", 1) == ours.object_name("apply", 1)
